@@ -1,0 +1,413 @@
+"""The batch of a replica: who waits and who holds a seat, the step being built, and the rules every scheduler obeys.
+
+A scheduler builds a step by calls that act at once and are checked here; a call that finds too few free blocks answers
+False and has changed nothing. The decoding requests move together on a clock (`Clock`): a step costs the same for 8 of
+them as for 256. `group.py` keeps their aggregates; this file the seats, the queue and the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from batchsim.cost.model import Shape
+from batchsim.errors import RuleBroken
+from batchsim.group import DecodeGroup
+from batchsim.kv.blocks import BlockPool
+from batchsim.queue import Key, Queue, queue
+from batchsim.request import Request
+
+
+class Chunk(NamedTuple):
+    """Prompt tokens of one request computed in this step."""
+
+    request: Request
+    tokens: int
+    past: int  # tokens computed before
+
+
+class Entry(NamedTuple):
+    """One request's part in a step, for the step log."""
+
+    request: Request
+    tokens: int
+    computed_before: int
+    decode: bool
+
+
+class Step:
+    """What the step being built computes."""
+
+    __slots__ = ("admitted", "chunks", "entries", "named", "padded_tokens", "padded_to", "preempted", "tick")
+
+    def __init__(self) -> None:
+        self.chunks: dict[int, Chunk] = {}
+        self.tick = False  # everybody who decodes takes a token
+        self.named: dict[int, Request] = {}  # or these do, while the other decoding ones rest
+        self.preempted: list[tuple[Request, int]] = []
+        self.admitted: list[Request] = []
+        self.padded_to = 0
+        self.padded_tokens = 0
+        self.entries: dict[int, Entry] | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Nobody computes anything."""
+        return not (self.chunks or self.tick or self.named)
+
+
+class Batch:
+    """What a scheduler sees of its replica, and the calls it builds a step with.
+
+    waiting: by index, in queue order.  running: by index, in order of admission, all that hold a seat.
+    prefilling: the running whose prompt (or recompute) is unfinished.  decoding: how many decode.
+    free: blocks free now.  block: tokens a block.  now_ns: the clock.  draining: no arrival is on its way.
+    """
+
+    def __init__(self, pool: BlockPool, *, scheduler: str, order: Key | None = None, hold: bool = False,
+                 oracle: bool = False, log: bool = False, max_model_len: int = 1 << 60) -> None:
+        self.pool = pool
+        self.block = pool.size
+        self.group = DecodeGroup(pool.size)
+        self.clock = self.group.clock
+        self.queue: Queue = queue(order)
+        self.seats: dict[int, Request] = {}
+        self.prefilling: dict[int, Request] = {}
+        self.resting: dict[int, Request] = {}  # past the prompt, but not moving with the group
+        self.now_ns = 0
+        self.draining = False
+        self.max_model_len = max_model_len
+        self.step = Step()
+        self.hold_until_tick = -1
+        self.rejected: list[tuple[Request, str]] = []
+        self._scheduler, self._hold, self._oracle, self._log = scheduler, hold, oracle, log
+        self._admissions = 0
+        self.open_step()
+
+    # -- what a scheduler reads ------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> Mapping[int, Request]:
+        """Requests without a seat, in queue order."""
+        return self.queue
+
+    @property
+    def running(self) -> Mapping[int, Request]:
+        """Requests that hold a seat, in order of admission."""
+        return self.seats
+
+    @property
+    def now_s(self) -> float:
+        """The time, in seconds."""
+        return self.now_ns / 1e9
+
+    @property
+    def free(self) -> int:
+        """Blocks free now; cached ones that nobody holds count as free."""
+        return self.pool.free
+
+    @property
+    def decoding(self) -> int:
+        """How many requests are past their prompt: one token each a step."""
+        return self.group.size + len(self.resting)
+
+    def head(self) -> Request | None:
+        """The first in the queue."""
+        return self.queue.head()
+
+    def newest(self) -> Request:
+        """The running request that was admitted last."""
+        return next(reversed(self.seats.values()))
+
+    def cached(self, request: Request) -> int:
+        """Tokens of a waiting request that an admission now would find in cache."""
+        return self.pool.lookup(request)[0]
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that hold `tokens` tokens."""
+        return -(-tokens // self.block)
+
+    def blocks_of(self, request: Request) -> int:
+        """Blocks that a running request holds."""
+        if request.base is None:
+            return request.blocks
+        ahead = 1 if self.step.tick or request.index in self.step.named else 0
+        return max(request.hold_blocks, -(-(request.computed_tokens + ahead) // self.block))
+
+    def output_tokens(self, request: Request) -> int:
+        """What the request will really generate: for schedulers that declare themselves an oracle.
+
+        Raises RuleBroken for any other.
+        """
+        if not self._oracle:
+            self._broken("only a declared oracle reads output lengths", f"asked for {request.id}'s")
+        return request.limit
+
+    def declared_tokens(self, request: Request) -> int:
+        """Tokens to reserve for the output: the declared limit, else what the request will really generate.
+
+        A reservation needs some bound; without a declared one the contract grants the true length.
+        """
+        return request.max_tokens if request.declared else request.limit
+
+    # -- what a scheduler does ---------------------------------------------------------------------------------------
+
+    def decode(self, only: Iterable[Request] | None = None) -> bool:
+        """One token for every decoding request, or for `only` these while the others rest. False: blocks do not fit."""
+        if only is not None:
+            return self._decode_named(list(only))
+        group, step = self.group, self.step
+        if step.tick or step.named:
+            self._broken("each request decodes once a step", "decode() after a decode")
+        if not group.size and not self.resting:
+            return True
+        need = group.blocks_needed()
+        for request in self.resting.values():
+            need += self._block_due(request)
+        if need > self.pool.free:
+            return False
+        if need:
+            self.pool.take(need)
+        if step.entries is not None:
+            self._log_decodes(step.entries)
+        step.tick = True
+        for request in self.resting.values():
+            request.blocks += self._block_due(request)
+            step.named[request.index] = request
+        return True
+
+    def extend(self, request: Request, tokens: int) -> bool:
+        """The next `tokens` tokens of a running request: a chunk of its prompt, or its next token. False: do not fit."""
+        if request.index not in self.prefilling:
+            if tokens != 1:
+                self._broken("a request past its prompt decodes one token", f"extend({request.id}, {tokens})")
+            return self._decode_named([request])
+        if request.index in self.step.chunks:
+            self._broken("each request computes one chunk a step", f"extend({request.id}) twice")
+        if not 0 < tokens <= request.remaining_tokens:
+            self._broken("a chunk is part of what remains", f"extend({request.id}, {tokens}) of {request.remaining_tokens}")
+        computed = request._computed
+        need = -(-min(computed + tokens, self.max_model_len) // self.block) - request.blocks
+        if need > 0:
+            if need > self.pool.free:
+                return False
+            self.pool.take(need)
+            request.blocks += need
+        self._add_chunk(request, tokens, computed)
+        return True
+
+    def admit(self, request: Request, tokens: int, *, hold_tokens: int = 0, room_tokens: int = 0, spare: int = 0) -> bool:
+        """A seat for a waiting request, which computes `tokens` tokens beyond its cache hit in this step.
+
+        hold_tokens: blocks for that many tokens are held from now on. room_tokens: blocks for that many must be free,
+        but are not held. spare: blocks that must stay free besides. False: blocks do not fit.
+        """
+        if request.index not in self.queue:
+            self._broken("only a waiting request is admitted", f"admit({request.id})")
+        pool = self.pool
+        hit, idle = pool.lookup(request) if pool.caching else (0, 0)
+        known = request.prompt_tokens + request._emitted
+        if not 0 < tokens <= known - hit:
+            self._broken("a chunk is part of what remains", f"admit({request.id}, {tokens}) of {known - hit}")
+        block = self.block
+        hit_blocks = hit // block
+        need = -(-max(min(hit + tokens, self.max_model_len), hold_tokens) // block) - hit_blocks
+        room = -(-room_tokens // block) - hit_blocks
+        if (need if need > room else room) + idle + spare > pool.free:
+            return False
+        self.queue.leave(request)
+        if hit:
+            pool.claim(request, hit, idle)
+        pool.take(need)
+        self._seat(request, hit, hit_blocks + need, -(-hold_tokens // block))
+        self._add_chunk(request, tokens, hit)
+        return True
+
+    def preempt(self, request: Request, to: str = "head") -> int:
+        """Take the seat and the blocks from a running request; it goes back to the queue's `head` or `tail`.
+
+        What it computed is lost, what it emitted is kept. Returns the tokens it had been given in this step.
+        """
+        if request.index not in self.seats:
+            self._broken("only a running request is preempted", f"preempt({request.id})")
+        given = self._withdraw(request)
+        lost = self._unseat(request)
+        request.preemptions += 1
+        request.lost_tokens = lost
+        request.recomputed_tokens += lost
+        self.step.preempted.append((request, lost))
+        request.queued_ns = self.now_ns
+        if to == "head":
+            self.queue.push_front(request)
+        else:
+            self.queue.push(request)
+        return given
+
+    def reject(self, request: Request, reason: str) -> None:
+        """Turn a waiting request away for good, with a reason."""
+        if request.index not in self.queue:
+            self._broken("only a waiting request is rejected", f"reject({request.id})")
+        self.drop(request)
+        self.rejected.append((request, reason))
+
+    def pad_prompts(self) -> None:
+        """Every prompt of this step is computed at the length of the longest (a static batch's rectangle)."""
+        chunks = self.step.chunks.values()
+        self.step.padded_to = max((chunk.tokens for chunk in chunks), default=0)
+        self.step.padded_tokens = sum(self.step.padded_to - chunk.tokens for chunk in chunks)
+
+    def hold_until(self, tokens: int) -> None:
+        """The batch now formed keeps its seats until each row has computed `tokens` output tokens (needs `hold`)."""
+        self.hold_until_tick = self.clock.ticks + tokens - 1
+
+    # -- the step's life, for the replica ----------------------------------------------------------------------------
+
+    def open_step(self) -> None:
+        """Begin an empty step."""
+        self.step = Step()
+        if self._log:
+            self.step.entries = {}
+
+    def shape(self) -> Shape:
+        """What the step computes, summed, for the cost model."""
+        step, group = self.step, self.group
+        decodes = group.size if step.tick else 0
+        context = group.context_tokens() if step.tick else 0
+        for request in step.named.values():
+            decodes += 1
+            context += request._computed + 1
+        if not step.chunks:
+            return Shape(0, 0, 0, 0, decodes, context)
+        tokens = s2 = pasts = seqs = 0
+        for request, chunk, past in step.chunks.values():
+            if chunk == 1 and _newest(request, past):  # what a resumed request lacks is its newest token: a decode
+                decodes += 1
+                context += past + 1
+                continue
+            chunk = step.padded_to or chunk
+            tokens += chunk
+            s2 += chunk * (2 * past + chunk)
+            pasts += past
+            seqs += 1
+        return Shape(tokens, s2, pasts, seqs, decodes, context)
+
+    def close_step(self) -> None:
+        """After a step in which only some decoded: the others leave the group, so that its clock passes them by.
+
+        What is left in `step.named` are decodes of requests outside the group; they join it when the step ends.
+        """
+        step = self.step
+        if step.tick or not step.named:
+            return
+        named = step.named
+        for request in list(self.seats.values()):
+            if request.base is None:
+                continue
+            if request.index in named:
+                del named[request.index]
+                step.tick = True
+            else:
+                self.group.leave(request)
+                self.resting[request.index] = request
+
+    def push(self, request: Request) -> None:
+        """A new arrival."""
+        request.clock = self.clock
+        self.queue.push(request)
+
+    def drop(self, request: Request) -> None:
+        """A request leaves for good: its seat or its place in the queue, and its blocks."""
+        if request.index in self.seats:
+            self._unseat(request)
+        else:
+            self.queue.leave(request)
+            request.waited_ns += self.now_ns - request.queued_ns
+
+    # -- details -----------------------------------------------------------------------------------------------------
+
+    def _broken(self, rule: str, detail: str) -> None:
+        raise RuleBroken(self._scheduler, rule, detail)
+
+    def _block_due(self, request: Request) -> int:
+        """1 if the next token of a request outside the group opens a new block."""
+        return 1 if -(-(request._computed + 1) // self.block) > request.blocks else 0
+
+    def _decode_named(self, requests: list[Request]) -> bool:
+        step = self.step
+        need = 0
+        for request in requests:
+            if request.index in step.named or step.tick:
+                self._broken("each request decodes once a step", f"{request.id} twice")
+            if request.index not in self.seats or request.index in self.prefilling:
+                self._broken("only a request past its prompt decodes", f"decode of {request.id}")
+            need += self.group.block_due(request) if request.base is not None else self._block_due(request)
+        if need > self.pool.free:
+            return False
+        self.pool.take(need)
+        for request in requests:
+            if step.entries is not None:
+                step.entries[request.index] = Entry(request, 1, request.computed_tokens, True)
+            if request.base is None:
+                request.blocks += self._block_due(request)
+            step.named[request.index] = request
+        return True
+
+    def _add_chunk(self, request: Request, tokens: int, past: int) -> None:
+        step = self.step
+        step.chunks[request.index] = Chunk(request, tokens, past)
+        if self.pool.caching:
+            self.pool.publish(request, past + tokens)
+        if step.entries is not None:
+            decode = tokens == 1 and _newest(request, past)
+            step.entries[request.index] = Entry(request, tokens, past, decode)
+
+    def _log_decodes(self, entries: dict[int, Entry]) -> None:
+        for request in self.seats.values():
+            if request.base is not None or request.index in self.resting:
+                entries[request.index] = Entry(request, 1, request.computed_tokens, True)
+
+    def _seat(self, request: Request, hit: int, blocks: int, hold_blocks: int) -> None:
+        self._admissions += 1
+        request.seat = self._admissions
+        request._computed = request.hit_tokens = hit
+        request.blocks = blocks
+        request.hold_blocks = hold_blocks
+        request.waited_ns += self.now_ns - request.queued_ns
+        request.seated_ns = self.now_ns
+        self.seats[request.index] = request
+        self.prefilling[request.index] = request
+        self.step.admitted.append(request)
+
+    def _withdraw(self, request: Request) -> int:
+        """Undo what this step gave the request, except its blocks; returns the tokens given back."""
+        step, index = self.step, request.index
+        if step.entries is not None:
+            step.entries.pop(index, None)
+        chunk = step.chunks.pop(index, None)
+        if chunk is not None:
+            return chunk.tokens
+        named = step.named.pop(index, None)
+        if request.base is not None and step.tick:
+            request.hold_blocks = max(request.hold_blocks, -(-(request.computed_tokens + 1) // self.block))
+            return 1
+        if named is not None and request.base is not None:
+            request.hold_blocks = max(request.hold_blocks, -(-(request.computed_tokens + 1) // self.block))
+        return 1 if named is not None else 0
+
+    def _unseat(self, request: Request) -> int:
+        """Free the seat and the blocks; returns the computed tokens that are lost."""
+        if request.base is not None:
+            self.group.leave(request)
+        lost = request._computed
+        self.pool.release(request, request.blocks, lost)
+        request._computed = request.blocks = request.hold_blocks = 0
+        del self.seats[request.index]
+        self.prefilling.pop(request.index, None)
+        self.resting.pop(request.index, None)
+        request.ran_ns += self.now_ns - request.seated_ns
+        return lost
+
+
+def _newest(request: Request, past: int) -> bool:
+    """Whether the token after `past` is the newest one of a request past its prompt."""
+    return past >= request.prompt_tokens and past + 1 == request.prompt_tokens + request._emitted

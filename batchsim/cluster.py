@@ -1,0 +1,220 @@
+"""Replicas and the clients that send to them, on one SimPy clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from simpy import Environment
+from simpy.events import Event
+
+from batchsim.recorder import Recorder
+from batchsim.records import Status
+from batchsim.replica import ARRIVE, Alarm, Replica
+from batchsim.request import Request
+from batchsim.workload.columns import ABSENT, Workload
+
+PAGE = 8192
+"""Requests turned from columns into objects at a time."""
+
+Front = Callable[[Request], str | None]
+
+
+class Clients:
+    """Sends the workload's requests when they are due, and hears when they are done.
+
+    Open loop: at their arrival times.  Closed: each client its next one think_ns after its last answer.  A cap lets that
+    many be out at once; the rest wait with their client.
+    """
+
+    def __init__(
+        self, env: Environment, workload: Workload, replicas: list[Replica], route: Callable[[Request], Replica],
+        recorder: Recorder, front: Front, *, max_model_len: int, pool_tokens: int, ingress_ns: int = 0,
+        horizon_ns: int | None = None,
+    ) -> None:  # fmt: skip
+        self.env = env
+        self._workload = workload
+        self._replicas = replicas
+        self._route = route
+        self._recorder = recorder
+        self._front = front
+        self._max_model_len = max_model_len
+        self._pool_tokens = pool_tokens
+        self._ingress_ns = ingress_ns
+        self._horizon_ns = horizon_ns
+        self._due = _requests(workload, self._bounded)
+        self._next: Request | None = None
+        self._coming = 0  # arrivals that will happen whatever the replicas do
+        self._cap = workload.max_concurrency
+        self._out = 0
+        self._client_queue: deque[Request] = deque()
+        self._home: dict[int, Replica] = {}
+        self.closed = workload.clients is not None
+        self.submitted = 0
+
+    def start(self) -> None:
+        """Set the first arrivals going."""
+        if self._workload.clients is not None:
+            for _ in range(self._workload.clients.concurrency):
+                self._send_next_after(0)
+        else:
+            self._next = next(self._due, None)
+            self._schedule_next()
+        self._tell_draining()
+
+    # -- open loop -------------------------------------------------------------------------------------------------
+
+    def _schedule_next(self) -> None:
+        if self._next is not None:
+            if self._horizon_ns is not None and self._next.scheduled_ns >= self._horizon_ns:
+                self._next = None
+                return
+            Alarm(self.env, self._next.scheduled_ns - self.env._now, ARRIVE, self._on_due)  # type: ignore[operator]
+
+    def _on_due(self, _: Event) -> None:
+        now_ns = self.env._now
+        due: list[Request] = []
+        while self._next is not None and self._next.scheduled_ns == now_ns:
+            due.append(self._next)
+            self._next = next(self._due, None)
+        self._schedule_next()
+        self._tell_draining()
+        for request in due:
+            self._offer(request)
+
+    def _offer(self, request: Request) -> None:
+        if self._cap is not None and self._out >= self._cap:
+            self._client_queue.append(request)
+        else:
+            self._send(request)
+
+    # -- closed loop -----------------------------------------------------------------------------------------------
+
+    def _send_next_after(self, delay_ns: int) -> None:
+        request = next(self._due, None)
+        if request is None:
+            return
+        at_ns: int = self.env._now + delay_ns  # type: ignore[assignment]
+        request.arrival_ns = request.scheduled_ns = at_ns
+        if self._horizon_ns is not None and at_ns >= self._horizon_ns:
+            return
+        if delay_ns == 0:
+            self._send(request)
+            return
+        self._coming += 1
+
+        def send(_: Event) -> None:
+            self._coming -= 1
+            self._tell_draining()
+            self._send(request)
+
+        Alarm(self.env, delay_ns, ARRIVE, send)
+
+    # -- sending, and hearing back -----------------------------------------------------------------------------------
+
+    def _send(self, request: Request) -> None:
+        request.arrival_ns = self.env._now  # type: ignore[assignment]
+        self._out += 1
+        self.submitted += 1
+        if self._workload.cancel_ns[request.index] != ABSENT:
+            self._watch_cancel(request)
+        if not self._ingress_ns:
+            self._submit(request)
+            return
+        self._coming += 1
+
+        def enter(_: Event) -> None:
+            self._coming -= 1
+            self._tell_draining()
+            if not request.cancelled:
+                self._submit(request)
+
+        Alarm(self.env, self._ingress_ns, ARRIVE, enter)
+
+    def _submit(self, request: Request) -> None:
+        reason = self._front(request)
+        replica = self._replicas[0]
+        if reason is None:
+            replica = self._route(request)
+            reason = replica.arrive(request)
+        if reason is None:
+            self._home[request.index] = replica
+            return
+        request.queued_ns = request.arrival_ns
+        self._recorder.reasons[request.index] = reason
+        self._recorder.close(request, Status.REJECTED, replica.engine.number)
+        self.done(request)
+        for other in self._replicas:
+            other.wake()
+
+    def done(self, request: Request) -> None:
+        """A request was answered, rejected or given up."""
+        self._out -= 1
+        self._home.pop(request.index, None)
+        if self._workload.clients is not None:
+            self._send_next_after(self._workload.clients.think_ns)
+        elif self._client_queue:
+            self._send(self._client_queue.popleft())
+
+    # -- giving up ----------------------------------------------------------------------------------------------------
+
+    def _watch_cancel(self, request: Request) -> None:
+        at_ns = request.arrival_ns + int(self._workload.cancel_ns[request.index])
+
+        def give_up(_: Event) -> None:
+            replica = self._home.get(request.index)
+            if replica is not None:
+                replica.cancel(request)
+            elif request.queued_ns == request.arrival_ns and self._ingress_ns and not request.cancelled:
+                self._cancel_on_the_way(request)
+
+        Alarm(self.env, at_ns - self.env._now, ARRIVE, give_up)  # type: ignore[operator]
+
+    def _cancel_on_the_way(self, request: Request) -> None:
+        if self.env._now < request.arrival_ns + self._ingress_ns:
+            request.cancelled = True
+            self._recorder.reasons[request.index] = "the client gave up"
+            self._recorder.close(request, Status.CANCELLED, self._replicas[0].engine.number)
+            self.done(request)
+
+    # -- bounds ------------------------------------------------------------------------------------------------------
+
+    def _bounded(self, prompt: int, output: int, declared: int) -> tuple[int, int]:
+        """(tokens it will emit, tokens that it may emit) of a request."""
+        room = max(1, self._max_model_len - prompt)
+        if declared == ABSENT:
+            maximum = max(1, min(room, self._pool_tokens - prompt + 1))
+            return min(output, room), maximum
+        return min(output, declared, room), declared
+
+    def _tell_draining(self) -> None:
+        draining = self._coming == 0 and self._next is None
+        for replica in self._replicas:
+            if replica.batch.draining != draining:
+                replica.batch.draining = draining
+                if draining:
+                    replica.wake()
+
+
+def _requests(workload: Workload, bounded: Callable[[int, int, int], tuple[int, int]]) -> Iterator[Request]:
+    """The requests in the order they are due (file order at equal times)."""
+    count = len(workload)
+    order: Any = None
+    arrivals = workload.arrival_ns
+    if workload.clients is None and count > 1 and bool((arrivals[1:] < arrivals[:-1]).any()):
+        order = arrivals.argsort(kind="stable")
+    for start in range(0, count, PAGE):
+        pick: Any = slice(start, start + PAGE) if order is None else order[start : start + PAGE]
+        indices = range(start, min(start + PAGE, count)) if order is None else pick.tolist()
+        rows = zip(
+            indices, arrivals[pick].tolist(), workload.prompt_tokens[pick].tolist(), workload.output_tokens[pick].tolist(),
+            workload.max_tokens[pick].tolist(), workload.priority[pick].tolist(), workload.tenant[pick].tolist(),
+            workload.traffic_class[pick].tolist(), workload.session[pick].tolist(), strict=True,
+        )  # fmt: skip
+        for index, arrival_ns, prompt, output, declared, priority, tenant, traffic_class, session in rows:
+            limit, maximum = bounded(prompt, output, declared)
+            yield Request(
+                index, workload.id_of(index), arrival_ns, prompt, limit, maximum, declared=declared != ABSENT,
+                priority=priority, tenant=tenant, traffic_class=traffic_class, session=session,
+            )  # fmt: skip

@@ -1,0 +1,250 @@
+"""One replica's engine without a clock of its own: plan a step, then settle it. `replica.py` gives it time.
+
+The life of a request: `push` puts it in the queue; a plan admits it and computes chunks of its prompt; the step that
+finishes the prompt emits its first token, and it joins the decode group; the tick of its last token ends it; `_finish`
+frees its blocks and its seat and writes its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from batchsim.batch import Batch, Entry
+from batchsim.errors import NoProgress
+from batchsim.kv.blocks import BlockPool
+from batchsim.recorder import Recorder
+from batchsim.records import NEVER, Status
+from batchsim.request import Request
+from batchsim.scheduler import ONCE, Scheduler, Verdict, Wait, attribute
+
+Done = Callable[[Request], None]
+
+
+class Engine:
+    """A batch, its scheduler, and what a step does to them."""
+
+    def __init__(
+        self,
+        number: int,
+        scheduler: Scheduler,
+        pool: BlockPool,
+        recorder: Recorder,
+        *,
+        name: str,
+        max_model_len: int,
+        log: bool = False,
+        on_done: Done | None = None,
+    ) -> None:
+        self.number = number
+        self.scheduler = scheduler
+        self.recorder = recorder
+        self.hold: bool = attribute(scheduler, "hold", False)
+        self.batch = Batch(
+            pool,
+            scheduler=name,
+            order=attribute(scheduler, "order", None),
+            hold=self.hold,
+            oracle=attribute(scheduler, "oracle", False),
+            log=log,
+            max_model_len=max_model_len,
+        )
+        self.refuse = attribute(scheduler, "refuse", None)
+        self.on_done = on_done
+        self.cancelled: list[Request] = []  # to be dropped when the running step ends
+        self.finished: list[Request] = []  # by the step settled last, in batch order
+        self._held: list[Request] = []
+        self._name = name
+        self._spun = 0  # tokens computed since one was emitted, in steps that preempted
+
+    # -- between steps ---------------------------------------------------------------------------------------------
+
+    def push(self, request: Request, now_ns: int) -> None:
+        """A request enters the queue."""
+        self.batch.now_ns = request.queued_ns = now_ns
+        self.batch.push(request)
+
+    def cancel(self, request: Request, now_ns: int, *, busy: bool) -> None:
+        """The client gave up: out of the queue, or out of its seat when the step under way, if any, has ended."""
+        request.cancelled = True
+        if busy and request.index in self.batch.seats:
+            self.cancelled.append(request)
+        else:
+            self.batch.now_ns = now_ns
+            self._drop_cancelled(request)
+
+    def plan(self, now_ns: int) -> Verdict | Wait:
+        """Let the scheduler build the next step, in `batch.step`."""
+        batch = self.batch
+        batch.now_ns = now_ns
+        batch.open_step()
+        verdict = self.scheduler.plan(batch)
+        step = batch.step
+        if step.named:
+            batch.close_step()
+            verdict = ONCE
+        for request in step.admitted:
+            if request.index not in batch.seats:
+                continue
+            if request.admitted_ns == NEVER:
+                request.admitted_ns = now_ns
+                request.prefix_hit_tokens = request.hit_tokens
+            else:
+                request.resume_hit_tokens += request.hit_tokens
+                request.recomputed_tokens -= min(request.hit_tokens, request.lost_tokens)
+        if step.preempted:
+            self._watch_for_thrash()
+        if batch.rejected:
+            self._settle_rejected()
+        return verdict
+
+    # -- the end of a step -----------------------------------------------------------------------------------------
+
+    def settle(self, decodes: bool, ticks: int, first_end_ns: int, end_ns: int) -> None:
+        """The planned step has run `ticks` times; the first run ended at first_end_ns, the last at end_ns."""
+        batch, group = self.batch, self.batch.group
+        step = batch.step
+        batch.now_ns = end_ns
+        self.finished = ended = []
+        if decodes:
+            group.advance(ticks, first_end_ns, end_ns)
+            if group.next_end() == group.clock.ticks:
+                ended.extend(group.pop_ended())
+        if step.chunks or step.named:
+            self._settle_singly(decodes, end_ns, ended)
+        if ended:
+            if len(ended) > 1:
+                ended.sort(key=_seat)
+            for request in ended:
+                self._end(request, end_ns)
+            self._spun = 0
+        if self.hold and self._held:
+            self._release_held()
+        if self.cancelled:
+            for request in self.cancelled:
+                if request.finished_ns == NEVER:
+                    self._drop_cancelled(request)
+            self.cancelled.clear()
+        if ended and self.on_done is not None:
+            for request in ended:
+                self.on_done(request)
+
+    def _settle_singly(self, decodes: bool, end_ns: int, ended: list[Request]) -> None:
+        batch, step = self.batch, self.batch.step
+        for request in step.named.values():
+            request._computed += 1
+            del batch.resting[request.index]
+            self._emit(request, decodes, end_ns, ended)
+        for request, tokens, past in step.chunks.values():
+            request._computed = computed = past + tokens
+            remaining = request.prompt_tokens + request._emitted - computed
+            if remaining == 0:
+                del batch.prefilling[request.index]
+                self._emit(request, decodes, end_ns, ended)
+            elif remaining == 1 and computed >= request.prompt_tokens:
+                del batch.prefilling[request.index]  # what is left of a resumed request is its newest token
+                batch.resting[request.index] = request
+
+    def _emit(self, request: Request, decodes: bool, end_ns: int, ended: list[Request]) -> None:
+        """A token for a request outside the group, which then joins it or has ended."""
+        request._emitted += 1
+        self._spun = 0
+        if request.first_token_ns == NEVER:
+            request.first_token_ns = end_ns
+        else:
+            gap = end_ns - request.last_token_ns
+            self.batch.group.odd_gaps_ns.append(gap)
+            if gap > request.odd_gap_ns:
+                request.odd_gap_ns = gap
+        request.last_token_ns = end_ns
+        if request._emitted < request.limit:
+            self.batch.group.join(request, end_ns, ticked=decodes)
+        else:
+            ended.append(request)
+
+    def _end(self, request: Request, end_ns: int) -> None:
+        request.finished_ns = end_ns
+        group = self.batch.group
+        if self.hold:
+            if request.base is None:
+                group.join(request, end_ns, ticked=True)
+            group.end(request)
+            self._held.append(request)
+            return
+        self.batch.drop(request)
+        self.recorder.close(request, Status.COMPLETED, self.number, end_ns)
+
+    def _release_held(self) -> None:
+        batch = self.batch
+        if len(batch.seats) > len(self._held) or batch.clock.ticks < batch.hold_until_tick:
+            return
+        for request in self._held:
+            batch.drop(request)
+            self.recorder.close(request, Status.COMPLETED, self.number, request.finished_ns)
+        self._held.clear()
+        batch.hold_until_tick = -1
+
+    def _settle_rejected(self) -> None:
+        rejected, self.batch.rejected = self.batch.rejected, []
+        for request, reason in rejected:
+            self.recorder.reasons[request.index] = reason
+            self.recorder.close(request, Status.REJECTED, self.number)
+            if self.on_done is not None:
+                self.on_done(request)
+
+    def _drop_cancelled(self, request: Request) -> None:
+        self.batch.drop(request)
+        self.recorder.reasons[request.index] = "the client gave up"
+        self.recorder.close(request, Status.CANCELLED, self.number)
+        if self.on_done is not None:
+            self.on_done(request)
+
+    # -- the end of the run ------------------------------------------------------------------------------------------
+
+    def close(self, now_ns: int) -> None:
+        """Write the rows of those still here."""
+        batch = self.batch
+        batch.now_ns = now_ns
+        for request in list(batch.seats.values()):
+            if request.base is not None:
+                batch.group.leave(request)
+            request.ran_ns += now_ns - request.seated_ns
+            status = Status.COMPLETED if request.ended else Status.RUNNING
+            self.recorder.close(request, status, self.number, request.finished_ns)
+        for request in batch.queue.values():
+            request.waited_ns += now_ns - request.queued_ns
+            self.recorder.close(request, Status.WAITING, self.number)
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    def _watch_for_thrash(self) -> None:
+        """Computing far more than everybody here together needs without emitting a token is no progress."""
+        batch = self.batch
+        self._spun += 1 + sum(lost for _, lost in batch.step.preempted)
+        live = [*batch.seats.values(), *batch.queue.values()]
+        if self._spun > 20 * (batch.pool.total * batch.block + sum(r.known_tokens for r in live)):
+            raise NoProgress(
+                f"scheduler {self._name!r} evicts and recomputes without end: {self._spun:,} tokens since one was emitted, "
+                f"{len(batch.seats)} running, {len(batch.queue)} waiting, {batch.free} of {batch.pool.total} blocks free"
+            )
+
+    def log_entry(self, number: int, start_ns: int, end_ns: int) -> dict[str, Any]:
+        """The step just settled, as a line of the step log."""
+        batch, step = self.batch, self.batch.step
+        entries: list[Entry] = list(step.entries.values()) if step.entries is not None else []
+        return {
+            "step": number,
+            "replica": self.number,
+            "start_s": start_ns / 1e9,
+            "end_s": end_ns / 1e9,
+            "sched": [[e.request.id, e.tokens, e.computed_before] for e in entries],
+            "preempted": [[request.id, lost] for request, lost in step.preempted],
+            "finished": [request.id for request in self.finished],
+            "running": [request.id for request in batch.seats.values()],
+            "waiting": [request.id for request in batch.queue.values()],
+            "free_blocks": batch.free,
+        }
+
+
+def _seat(request: Request) -> int:
+    return request.seat

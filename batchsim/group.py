@@ -1,0 +1,206 @@
+"""The requests that decode together: their aggregates on a clock, so that a step costs the same for any number of them.
+
+The group keeps, instead of one counter a request, the clock and each request's offset from it; a heap of the ticks at
+which somebody ends; how many contexts have each residue modulo the block size, which says how many blocks a tick opens;
+and the sum of the offsets, which gives the context tokens. Where tokens fell is kept as spans of ticks and a list of the
+gaps that no tick shows (`records.Spans`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from heapq import heappop, heappush
+
+from batchsim.records import NEVER
+from batchsim.request import Clock, Request
+
+
+class DecodeGroup:
+    """size: rows that decode, ended ones that are held included.  ghosts: those that have ended."""
+
+    __slots__ = (
+        "_block",
+        "_counted",
+        "_ends",
+        "_growers",
+        "_offsets",
+        "_residues",
+        "_stamp",
+        "clock",
+        "fresh",
+        "ghosts",
+        "last_tick_ns",
+        "odd_gaps_ns",
+        "size",
+        "spans",
+    )
+
+    def __init__(self, block: int) -> None:
+        self.clock = Clock()
+        self.size = 0
+        self.ghosts = 0
+        self.fresh: list[Request] = []  # joined at a step without a tick: their next gap is their own
+        self.last_tick_ns = 0
+        self.spans = array("q")  # index, from_tick, to_tick, …
+        self.odd_gaps_ns = array("q")
+        self._block = block
+        self._offsets = 0  # sum over rows of (computed tokens - ticks)
+        self._residues = [0] * block
+        self._counted = 0
+        self._ends: list[tuple[int, int, int, Request]] = []
+        self._stamp = 0
+        self._growers: list[tuple[int, int, int, Request]] = []  # rows whose reservation will be used up at a tick
+
+    # -- coming and going ------------------------------------------------------------------------------------------
+
+    def join(self, request: Request, now_ns: int, *, ticked: bool) -> None:
+        """A request whose last token came just now decodes from the next tick on; `ticked`: the step was a tick."""
+        ticks = self.clock.ticks
+        emitted = request._emitted
+        computed = request.prompt_tokens + emitted - 1
+        request.base = base = ticks - emitted
+        request.end_tick = base + request.limit
+        self.size += 1
+        self._offsets += computed - ticks
+        self._stamp = request.stamp = stamp = self._stamp + 1
+        request.residue = -1
+        held = request.hold_blocks * self._block
+        if held <= computed:
+            self._count(request, computed)
+        elif held < request.prompt_tokens + request.limit - 1:
+            heappush(self._growers, (ticks + held - computed, request.seat, stamp, request))
+        if ticked:
+            request.span_from = ticks
+        else:
+            request.span_from = ticks + 1
+            request.fresh_ns = now_ns
+            self.fresh.append(request)
+        heappush(self._ends, (request.end_tick, request.seat, stamp, request))
+
+    def leave(self, request: Request) -> None:
+        """A request stops moving with the clock: its counters and blocks become its own again."""
+        ticks, base = self.clock.ticks, request.base
+        assert base is not None
+        self.size -= 1
+        self._offsets -= request.prompt_tokens - 1 - base
+        request.base = None
+        if request.ended:
+            self.ghosts -= 1
+            return
+        self._settle_counters(request, ticks - base)
+        self._close_span(request)
+
+    def end(self, request: Request) -> None:
+        """A row has its last token but stays: it computes on for nobody."""
+        assert request.base is not None
+        self._settle_counters(request, self.clock.ticks - request.base)
+        self._close_span(request)
+        self.ghosts += 1
+        request.ended = True
+
+    def _settle_counters(self, request: Request, emitted: int) -> None:
+        if request.residue >= 0:
+            self._residues[request.residue] -= 1
+            self._counted -= 1
+            request.residue = -1
+        request._emitted = emitted
+        request._computed = computed = request.prompt_tokens + emitted - 1
+        blocks = -(-computed // self._block)
+        request.blocks = blocks if blocks > request.hold_blocks else request.hold_blocks
+
+    def _close_span(self, request: Request) -> None:
+        ticks = self.clock.ticks
+        if ticks > request.span_from:
+            self.spans.extend((request.index, request.span_from, ticks))
+        if request.fresh_ns == NEVER:
+            request.last_token_ns = self.last_tick_ns
+        else:
+            request.last_token_ns = request.fresh_ns
+            request.fresh_ns = NEVER
+            self.fresh.remove(request)
+
+    # -- moving ----------------------------------------------------------------------------------------------------
+
+    def advance(self, ticks: int, first_end_ns: int, last_end_ns: int) -> None:
+        """The clock moves `ticks` ticks; the first ended at first_end_ns, the last at last_end_ns."""
+        self.clock.ticks += ticks
+        if self.fresh:
+            for request in self.fresh:
+                gap = first_end_ns - request.fresh_ns
+                self.odd_gaps_ns.append(gap)
+                if gap > request.odd_gap_ns:
+                    request.odd_gap_ns = gap
+                request.fresh_ns = NEVER
+            self.fresh.clear()
+        self.last_tick_ns = last_end_ns
+
+    def next_end(self) -> int | None:
+        """The tick at whose end the first of the group has its last token."""
+        ends = self._ends
+        while ends:
+            tick, _, stamp, request = ends[0]
+            if request.stamp == stamp and request.base is not None and not request.ended:
+                return tick
+            heappop(ends)
+        return None
+
+    def pop_ended(self) -> list[Request]:
+        """Those that have their last token now, in order of admission."""
+        ended: list[Request] = []
+        while self.next_end() == self.clock.ticks:
+            ended.append(heappop(self._ends)[3])
+        return ended
+
+    # -- sums --------------------------------------------------------------------------------------------------------
+
+    def context_tokens(self) -> int:
+        """Sum of the contexts in the next tick, the tokens being computed included."""
+        return self._offsets + self.size * (self.clock.ticks + 1)
+
+    def blocks_needed(self) -> int:
+        """Blocks that the next tick opens."""
+        ticks = self.clock.ticks
+        while self._growers and self._growers[0][0] <= ticks:
+            tick, _, stamp, request = heappop(self._growers)
+            if request.stamp == stamp and request.base is not None and tick == ticks:
+                self._count(request, request.computed_tokens)
+        return self._residues[-ticks % self._block]
+
+    def block_due(self, request: Request) -> int:
+        """1 if a member's next token opens a new block."""
+        computed = request.computed_tokens
+        held = max(request.hold_blocks, -(-computed // self._block))
+        return 1 if -(-(computed + 1) // self._block) > held else 0
+
+    def blocks_after(self, ticks: int) -> int:
+        """Blocks that `ticks` further ticks open, after the one being planned."""
+        full, rest = divmod(ticks, self._block)
+        blocks = full * self._counted
+        if rest:
+            high = -(self.clock.ticks + 1) % self._block + 1  # residues high - 1, high - 2, …, modulo the block
+            low = high - rest
+            residues = self._residues
+            blocks += sum(residues[low:high]) if low >= 0 else sum(residues[:high]) + sum(residues[low:])
+        return blocks
+
+    def ticks_that_fit(self, free: int, ticks: int) -> int:
+        """Of `ticks` further ticks after the one being planned, how many find their blocks in `free`."""
+        if self._growers:
+            ticks = min(ticks, self._growers[0][0] - self.clock.ticks - 1)
+        if ticks <= 0:
+            return 0
+        if (ticks // self._block + 1) * self._counted <= free or self.blocks_after(ticks) <= free:
+            return ticks
+        low, high = 0, ticks  # blocks_after is monotone
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.blocks_after(middle) <= free:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _count(self, request: Request, computed: int) -> None:
+        request.residue = (computed - self.clock.ticks) % self._block
+        self._residues[request.residue] += 1
+        self._counted += 1

@@ -1,0 +1,1 @@
+"""KV memory: blocks, their capacity, and the prefix cache."""

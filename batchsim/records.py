@@ -1,0 +1,147 @@
+"""What a run leaves behind, as columns: requests, iterations, and where every token's time can be read off.
+
+Times are int64 nanoseconds on the simulation's clock; a time that never came is `NEVER`. The engine's own clock counts
+femtoseconds, so that a run of k steps and k single steps end on the same nanosecond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchsim.workload.columns import Workload
+
+Int64 = NDArray[np.int64]
+NEVER = -1
+FS_PER_NS = 1_000_000
+
+
+class Status(IntEnum):
+    """How a request stood when the run ended."""
+
+    COMPLETED = 0
+    REJECTED = 1
+    CANCELLED = 2
+    RUNNING = 3
+    WAITING = 4
+    UNSENT = 5  # beyond the horizon, or still in its client's queue: not submitted
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """One entry a request, in file order (the workload's).
+
+    arrival_ns: when the server got it (for a closed loop or a client cap: when it was really sent).
+    scheduled_ns: when its schedule would have sent it (equal to arrival_ns without a client cap).
+    admitted_ns: start of the first step that scheduled it.  first_token_ns, finished_ns: ends of steps, or NEVER.
+    emitted_tokens: tokens it streamed (all of output_tokens when completed).
+    waited_ns, ran_ns: time in the queue and time holding a seat, preemptions and an unfinished end included.
+    odd_gap_ns: the longest gap between two of its tokens that no tick of the batch shows (see `Spans`), 0 if none.
+    reasons: why, for the rejected and cancelled, by index.
+    """
+
+    status: NDArray[np.int8]
+    replica: Int64
+    arrival_ns: Int64
+    scheduled_ns: Int64
+    admitted_ns: Int64
+    first_token_ns: Int64
+    finished_ns: Int64
+    prompt_tokens: Int64
+    output_tokens: Int64
+    emitted_tokens: Int64
+    preemptions: Int64
+    recomputed_tokens: Int64
+    prefix_hit_tokens: Int64
+    resume_hit_tokens: Int64
+    waited_ns: Int64
+    ran_ns: Int64
+    odd_gap_ns: Int64
+    reasons: dict[int, str]
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """One row a step, or a run of `repeats` equal decode steps, in order of time for each replica.
+
+    start_ns, end_ns: of the whole row.  first_fs, growth_fs: the first step lasts first_fs femtoseconds, each further one
+    growth_fs longer than the one before; start_frac_fs: the exact start is start_ns * FS_PER_NS + start_frac_fs.
+    So the end of the j-th step (from 1) is
+        round_half_up(start + j * first_fs + growth_fs * j * (j - 1) / 2)   -> `step_ends_ns`.
+    prefill_tokens, prefill_s2: computed prompt tokens (padding included), and sum of chunk * (past + chunk / 2), doubled to be whole.
+    decode_seqs, context_tokens: sequences decoding (padding rows included) and the sum of their contexts, in the row's FIRST step.
+    padded_tokens: tokens of one step that were computed for nobody (static padding of prompts, rows that have ended).
+    running, waiting, kv_blocks_used: as after scheduling, before its finishes, in the LAST repeat.  preempted: requests evicted.
+    Ticks: a step in which anyone decodes is a tick of the batch's decode clock. tick_before counts this replica's ticks
+    before the row (the row holds `repeats` ticks if decode_seqs > 0, else none). In the first tick of the row
+    `steady_seqs` sequences have the gap (end of this tick - end of the replica's previous tick), and in each further tick of the row
+    `streaming_seqs` sequences have the gap (duration of that step). All other gaps are in `Spans.odd_gaps_ns`.
+    """
+
+    replica: Int64
+    start_ns: Int64
+    end_ns: Int64
+    repeats: Int64
+    prefill_tokens: Int64
+    prefill_s2_x2: Int64
+    decode_seqs: Int64
+    context_tokens: Int64
+    padded_tokens: Int64
+    running: Int64
+    waiting: Int64
+    kv_blocks_used: Int64
+    preempted: Int64
+    tick_before: Int64
+    steady_seqs: Int64
+    streaming_seqs: Int64
+    first_fs: Int64
+    growth_fs: Int64
+    start_frac_fs: Int64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """When requests streamed: at every tick t with from_tick < t <= to_tick of its replica, request `index` took one token,
+    and the gap before that token is the time between the ends of ticks t - 1 and t (ticks count from 1).
+
+    odd_gaps_ns: every other gap between consecutive tokens of a request (the first decode after a step without decodes,
+    the return from a preemption or a rest), pooled over requests; a request's longest one is `Requests.odd_gap_ns`.
+    """
+
+    index: Int64
+    replica: Int64
+    from_tick: Int64
+    to_tick: Int64
+    odd_gaps_ns: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Everything a run recorded. `end_ns`: the horizon if one was set, else the last event."""
+
+    workload: Workload
+    requests: Requests
+    iterations: Iterations
+    spans: Spans
+    end_ns: int
+    horizon_ns: int | None
+    kv_blocks_total: int  # of one replica
+    block_size: int
+    replicas: int
+    step_log: list[dict[str, Any]] | None = None
+
+
+def step_ends_ns(start_ns: Int64, frac_fs: Int64, first_fs: Int64, growth_fs: Int64, step: Int64) -> Int64:
+    """End of the `step`-th step (from 1) of rows that start at start_ns + frac_fs: whole nanoseconds, halves up."""
+    offset = frac_fs + step * first_fs + growth_fs * (step * (step - 1) // 2)
+    return start_ns + (offset + FS_PER_NS // 2) // FS_PER_NS

@@ -1,0 +1,165 @@
+"""A request while it lives in the simulator: what it asks for, and how far it has come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from batchsim.records import NEVER
+
+
+class Clock:
+    """The decode clock of one batch: how many steps in which somebody decoded have passed."""
+
+    __slots__ = ("ticks",)
+
+    def __init__(self) -> None:
+        self.ticks = 0
+
+
+class Request:
+    """One request on a replica.
+
+    Schedulers read the plain attributes and the properties and change nothing. What a request really generates is
+    hidden: a scheduler that declares itself an oracle asks `Batch.output_tokens`.
+
+    While a request decodes with the others of its batch (`base` is set) its counters are not stored: it has emitted
+    `ticks - base` tokens, so a step that moves 256 requests changes one number.
+    """
+
+    __slots__ = (
+        "_computed",
+        "_emitted",
+        "_rank",
+        "admitted_ns",
+        "arrival_ns",
+        "base",
+        "blocks",
+        "cancelled",
+        "clock",
+        "declared",
+        "end_tick",
+        "ended",
+        "finished_ns",
+        "first_token_ns",
+        "fresh_ns",
+        "hit_tokens",
+        "hold_blocks",
+        "id",
+        "index",
+        "last_token_ns",
+        "limit",
+        "lost_tokens",
+        "max_tokens",
+        "odd_gap_ns",
+        "preemptions",
+        "prefix_hit_tokens",
+        "priority",
+        "prompt_tokens",
+        "queued_ns",
+        "ran_ns",
+        "recomputed_tokens",
+        "residue",
+        "resume_hit_tokens",
+        "scheduled_ns",
+        "seat",
+        "seated_ns",
+        "session",
+        "span_from",
+        "stamp",
+        "tenant",
+        "traffic_class",
+        "waited_ns",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        id: str,  # noqa: A002 - the contract's word
+        arrival_ns: int,
+        prompt_tokens: int,
+        limit: int,
+        max_tokens: int,
+        *,
+        declared: bool = True,
+        priority: int = 0,
+        tenant: int = 0,
+        traffic_class: int = 0,
+        session: int = -1,
+        scheduled_ns: int | None = None,
+    ) -> None:
+        self.index = index  # place in the workload
+        self.id = id
+        self.arrival_ns = arrival_ns
+        self.scheduled_ns = arrival_ns if scheduled_ns is None else scheduled_ns
+        self.prompt_tokens = prompt_tokens
+        self.limit = limit  # tokens that it will emit; for the engine alone
+        self.max_tokens = max_tokens  # tokens that it may emit: the declared limit, else what the model and pool leave
+        self.declared = declared  # whether max_tokens was written by the client
+        self.priority = priority
+        self.tenant = tenant
+        self.traffic_class = traffic_class
+        self.session = session
+        self._rank: Any = None
+
+        self.clock: Clock | None = None
+        self._emitted = 0
+        self._computed = 0
+        self.base: int | None = None  # set while it decodes with the group
+        self.end_tick = 0
+        self.residue = -1
+        self.blocks = 0  # held, while it is not in the group
+        self.hold_blocks = 0  # reserved at admission
+        self.seat = -1  # admissions are numbered
+        self.ended = False
+        self.cancelled = False
+        self.hit_tokens = 0
+
+        self.admitted_ns = NEVER
+        self.first_token_ns = NEVER
+        self.finished_ns = NEVER
+        self.last_token_ns = NEVER
+        self.fresh_ns = NEVER  # when it joined the group, if that was not the end of a tick
+        self.queued_ns = arrival_ns
+        self.seated_ns = NEVER
+        self.waited_ns = 0
+        self.ran_ns = 0
+        self.span_from = 0
+        self.stamp = 0  # of its last joining of the group
+        self.odd_gap_ns = 0
+        self.preemptions = 0
+        self.lost_tokens = 0
+        self.recomputed_tokens = 0
+        self.prefix_hit_tokens = 0
+        self.resume_hit_tokens = 0
+
+    @property
+    def emitted_tokens(self) -> int:
+        """Tokens streamed so far."""
+        if self.base is None or self.clock is None or self.ended:
+            return self._emitted
+        return self.clock.ticks - self.base
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens whose keys and values stand in the cache."""
+        if self.base is None:
+            return self._computed
+        return self.prompt_tokens + self.emitted_tokens - 1
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompt and emitted tokens: what has to be computed before the next token can come."""
+        return self.prompt_tokens + self.emitted_tokens
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Tokens still to compute before its next token: 1 for a request that decodes."""
+        return 1 if self.base is not None else self.prompt_tokens + self._emitted - self._computed
+
+    @property
+    def rank(self) -> Any:
+        """Orders requests by arrival, then by place in the file."""
+        return (self.arrival_ns, self.index) if self._rank is None else self._rank
+
+    def __repr__(self) -> str:
+        return f"<{self.id}: prompt {self.prompt_tokens}, computed {self.computed_tokens}, out {self.emitted_tokens}>"

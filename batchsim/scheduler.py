@@ -1,0 +1,54 @@
+"""What a scheduler is: one method that builds the next step of its replica's batch, and says how long that step holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from batchsim.batch import Batch
+from batchsim.request import Request
+
+
+class Verdict(Enum):
+    """How long the step just planned stays right.
+
+    ONCE: plan again after it.  STEADY: the same step again until a request arrives or finishes or blocks run short.
+    DEAF: as STEADY, and arrivals change nothing either.
+    """
+
+    ONCE = 0
+    STEADY = 1
+    DEAF = 2
+
+
+ONCE, STEADY, DEAF = Verdict.ONCE, Verdict.STEADY, Verdict.DEAF
+
+
+class Wait(NamedTuple):
+    """Nothing now: plan again at `until_ns` (None: when something happens); an arrival ends the wait sooner."""
+
+    until_ns: int | None = None
+
+
+class Scheduler(Protocol):
+    """A plain dataclass whose fields are its scenario keys, one instance a replica; fields with init=False are its state.
+
+    Optional attributes, read with these defaults:
+    hold (False): requests that ended keep their seat and KV, and compute on, until the last of the batch has ended.
+    order (None): a function of a request; the engine keeps `waiting` sorted by it. None: by arrival, evicted in front.
+    oracle (False): it reads output lengths; every result says so.
+    refuse(request, batch) -> str | None: a reason to reject an arrival that it could never or will not serve.
+    """
+
+    def plan(self, b: Batch) -> Verdict | Wait:
+        """Build the next step with the calls of `b`."""
+        ...
+
+
+def attribute(scheduler: Scheduler, name: str, default: Any) -> Any:
+    """An optional attribute of a scheduler."""
+    return getattr(scheduler, name, default)
+
+
+Refuse = Callable[[Request, Batch], str | None]

@@ -1,0 +1,1 @@
+"""The schedulers, one module a kind; `batchsim.scheduler` is their contract."""

@@ -1,0 +1,138 @@
+"""Plays a recording's requests through the same engine and schedulers as `run`, one iteration a step.
+
+A recording is a mapping with `config`, `requests` and optionally `max_steps`: vLLM's by default, sarathi-serve's where
+`config.policy` is one of its policies. The front door's rejections and the guard against standing still are off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from batchsim.batch import Entry
+from batchsim.engine import Engine
+from batchsim.errors import InvalidInput, problem
+from batchsim.kv.blocks import BlockPool
+from batchsim.recorder import Recorder
+from batchsim.request import Request
+from batchsim.scheduler import Scheduler
+from batchsim.schedulers.static import Static
+from batchsim.schedulers.vllm import Vllm
+
+EOS_MARGIN = 1000
+"""A recorded request that stops by itself declares this many tokens more than it emits."""
+MAX_STEPS = 600
+STUCK_STEPS = 3
+
+Recording = Mapping[str, Any]
+
+
+def replay(recording: Recording) -> list[dict[str, Any]]:
+    """The steps of the recording's requests under our scheduler, in the recording's format.
+
+    Each has step, sched, preempted, finished, running, waiting and free. Ends when all have finished, after three steps
+    without a token and no arrival to come, or after `max_steps`.
+    """
+    player = _Player(recording)
+    steps: list[dict[str, Any]] = []
+    barren = 0
+    for number in range(int(recording.get("max_steps", MAX_STEPS))):
+        if player.over(number):
+            break
+        steps.append(player.step(number))
+        barren = 0 if steps[-1]["sched"] or player.to_come(number) else barren + 1
+        if barren == STUCK_STEPS:
+            break
+    return steps
+
+
+class _Player:
+    """The engine of one recording, driven by step numbers instead of a clock."""
+
+    def __init__(self, recording: Recording) -> None:
+        config = recording["config"]
+        self._sarathi = "chunk_size" in config
+        scheduler, pool = _scheduler(config)
+        self._engine = Engine(
+            0, scheduler, pool, Recorder(log=True), name="replay", max_model_len=config["max_model_len"], log=True
+        )
+        self._engine.batch.group.odd_gaps_ns.append(0)
+        self._arrivals: dict[int, list[Request]] = {}
+        self._aborts: dict[int, list[Request]] = {}
+        arrivals = sorted(recording["requests"], key=lambda row: int(row["arrival_step"]))
+        for place, row in enumerate(arrivals):
+            request = _request(row, place, config["max_model_len"])
+            self._arrivals.setdefault(int(row["arrival_step"]), []).append(request)
+            if row.get("abort_step") is not None:
+                self._aborts.setdefault(int(row["abort_step"]), []).append(request)
+        self._last_arrival = max(self._arrivals, default=-1)
+
+    def over(self, number: int) -> bool:
+        """Nobody is here and nobody will come."""
+        batch = self._engine.batch
+        return number > self._last_arrival and not batch.seats and not batch.queue
+
+    def to_come(self, number: int) -> bool:
+        """Whether an arrival is still to come after this step."""
+        return number < self._last_arrival
+
+    def step(self, number: int) -> dict[str, Any]:
+        """Arrivals, then one plan and what it brings about."""
+        engine, batch = self._engine, self._engine.batch
+        batch.draining = number >= self._last_arrival
+        for request in self._arrivals.get(number, ()):
+            engine.push(request, number)
+        for request in self._aborts.get(number, ()):
+            if request.index in batch.seats or request.index in batch.queue:
+                engine.cancel(request, number, busy=False)
+        engine.plan(number)
+        engine._spun = 0
+        step = batch.step
+        entries = list(step.entries.values()) if step.entries is not None else []
+        sched = [self._entry(entry) for entry in entries]
+        decodes = not step.empty and batch.shape().decode_seqs > 0
+        engine.settle(decodes, 1, number + 1, number + 1)
+        return {
+            "step": number,
+            "sched": sched,
+            "preempted": [request.id if self._sarathi else [request.id, lost] for request, lost in step.preempted],
+            "finished": [request.id for request in engine.finished],
+            "running": [request.id for request in batch.seats.values()],
+            "waiting": [request.id for request in batch.queue.values()],
+            "free": batch.free,
+        }
+
+    def _entry(self, entry: Entry) -> list[Any]:
+        request, tokens, before, decode = entry
+        kind = "D" if decode else "P"
+        if self._sarathi:
+            return [request.id, tokens, kind]
+        return [request.id, tokens, before, kind, int(before + tokens >= request.known_tokens)]
+
+
+def _request(row: Mapping[str, Any], place: int, max_model_len: int) -> Request:
+    prompt, output = int(row["prompt_len"]), int(row["output_len"])
+    declared = output + EOS_MARGIN if row.get("stop") == "eos" else output
+    request = Request(
+        place, row["id"], 0, prompt, max(1, min(output, max_model_len - prompt)), declared, priority=int(row.get("priority", 0))
+    )
+    request._rank = (row.get("arrival_time", place), row["id"])
+    return request
+
+
+def _scheduler(config: Mapping[str, Any]) -> tuple[Scheduler, BlockPool]:
+    policy = config.get("policy", "fcfs")
+    if policy == "faster_transformer":
+        static = Static(
+            batch_size=config["max_num_seqs"], run_to="leave", pad_prompts=False, reserve="max_model_len", max_wait_ms=0
+        )
+        return static, BlockPool(config["num_gpu_blocks"], config["block_size"])
+    if policy in ("fcfs", "priority"):
+        for feature in ("enable_prefix_caching", "async_scheduling"):
+            if config.get(feature):
+                raise InvalidInput([problem(f"config.{feature}", True, "not available")])
+        keys = {field.name for field in fields(Vllm)}
+        parameters = {key: value for key, value in config.items() if key in keys}
+        return Vllm(**parameters), BlockPool(config["num_gpu_blocks"] - 1, config["block_size"])
+    raise InvalidInput([problem("config.policy", policy, "not available; one of fcfs, priority, faster_transformer")])
