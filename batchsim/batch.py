@@ -264,9 +264,12 @@ class Batch:
 
     def open_step(self) -> None:
         """Begin an empty step."""
-        self.step = Step()
-        if self._log:
-            self.step.entries = {}
+        step = self.step
+        if step.chunks or step.named or step.preempted or step.padded_to or self._log:
+            self.step = step = Step()
+            if self._log:
+                step.entries = {}
+        step.tick = False
 
     def shape(self) -> Shape:
         """What the step computes, summed, for the cost model."""

@@ -214,7 +214,9 @@ def _requests(workload: Workload, bounded: Callable[[int, int, int], tuple[int, 
         )  # fmt: skip
         for index, arrival_ns, prompt, output, declared, priority, tenant, traffic_class, session in rows:
             limit, maximum = bounded(prompt, output, declared)
-            yield Request(
+            request = Request(
                 index, workload.id_of(index), arrival_ns, prompt, limit, maximum, declared=declared != ABSENT,
                 priority=priority, tenant=tenant, traffic_class=traffic_class, session=session,
             )  # fmt: skip
+            request.wanted_tokens = output
+            yield request

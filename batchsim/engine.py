@@ -108,7 +108,7 @@ class Engine:
         self.finished = ended = []
         if decodes:
             group.advance(ticks, first_end_ns, end_ns)
-            if group.next_end() == group.clock.ticks:
+            if group.next_end <= group.clock.ticks:
                 ended.extend(group.pop_ended())
         if step.chunks or step.named:
             self._settle_singly(decodes, end_ns, ended)

@@ -15,8 +15,14 @@ from batchsim.records import NEVER
 from batchsim.request import Clock, Request
 
 
+NOBODY = 1 << 62
+
+
 class DecodeGroup:
-    """size: rows that decode, ended ones that are held included.  ghosts: those that have ended."""
+    """size: rows that decode, ended ones that are held included.  ghosts: those that have ended.
+
+    next_end: the tick at whose end somebody has the last token, or NOBODY.
+    """
 
     __slots__ = (
         "_block",
@@ -30,6 +36,7 @@ class DecodeGroup:
         "fresh",
         "ghosts",
         "last_tick_ns",
+        "next_end",
         "odd_gaps_ns",
         "size",
         "spans",
@@ -48,6 +55,7 @@ class DecodeGroup:
         self._residues = [0] * block
         self._counted = 0
         self._ends: list[tuple[int, int, int, Request]] = []
+        self.next_end = NOBODY
         self._stamp = 0
         self._growers: list[tuple[int, int, int, Request]] = []  # rows whose reservation will be used up at a tick
 
@@ -59,7 +67,9 @@ class DecodeGroup:
         emitted = request._emitted
         computed = request.prompt_tokens + emitted - 1
         request.base = base = ticks - emitted
-        request.end_tick = base + request.limit
+        end = base + request.limit
+        if end < self.next_end:
+            self.next_end = end
         self.size += 1
         self._offsets += computed - ticks
         self._stamp = request.stamp = stamp = self._stamp + 1
@@ -75,7 +85,7 @@ class DecodeGroup:
             request.span_from = ticks + 1
             request.fresh_ns = now_ns
             self.fresh.append(request)
-        heappush(self._ends, (request.end_tick, request.seat, stamp, request))
+        heappush(self._ends, (end, request.seat, stamp, request))
 
     def leave(self, request: Request) -> None:
         """A request stops moving with the clock: its counters and blocks become its own again."""
@@ -134,21 +144,19 @@ class DecodeGroup:
             self.fresh.clear()
         self.last_tick_ns = last_end_ns
 
-    def next_end(self) -> int | None:
-        """The tick at whose end the first of the group has its last token."""
-        ends = self._ends
+    def pop_ended(self) -> list[Request]:
+        """Those that have their last token now, in order of admission."""
+        ends, ticks = self._ends, self.clock.ticks
+        ended: list[Request] = []
         while ends:
             tick, _, stamp, request = ends[0]
             if request.stamp == stamp and request.base is not None and not request.ended:
-                return tick
+                if tick > ticks:
+                    self.next_end = tick
+                    return ended
+                ended.append(request)
             heappop(ends)
-        return None
-
-    def pop_ended(self) -> list[Request]:
-        """Those that have their last token now, in order of admission."""
-        ended: list[Request] = []
-        while self.next_end() == self.clock.ticks:
-            ended.append(heappop(self._ends)[3])
+        self.next_end = NOBODY
         return ended
 
     # -- sums --------------------------------------------------------------------------------------------------------

@@ -32,11 +32,10 @@ class Alarm(Event):
     """An event at a given delay and priority that calls one function."""
 
     def __init__(self, env: Environment, delay_ns: int, priority: int, call: Callable[[Event], None]) -> None:
-        super().__init__(env)
-        self._ok = True
+        self.env = env  # what Event.__init__ does, and in one go what makes it triggered
+        self.callbacks = [call]
         self._value = None
-        assert self.callbacks is not None
-        self.callbacks.append(call)
+        self._ok = True
         env.schedule(self, priority, delay_ns)  # type: ignore[arg-type]  # any whole number orders events
 
 
@@ -56,13 +55,12 @@ class Replica:
         self._planned = False
         self._shape = Shape(0, 0, 0, 0, 0, 0)
         self._verdict: Verdict = ONCE
-        self._start_ns = self._start_fs = self._first_fs = self._growth_fs = 0
+        self._start_ns = self._start_fs = self._end_fs = self._first_fs = self._growth_fs = 0
         self._ticks = 1
         self._waiting_then = 0
         self._late: list[int] = []  # arrivals during a deaf run
         self._evicted = 0  # in plans that came to nothing
         self._steps = 0
-        self._resume_fs = 0
 
     # -- what comes from outside -------------------------------------------------------------------------------------
 
@@ -116,19 +114,18 @@ class Replica:
         if alarm is not self._alarm:
             return
         now_ns: int = self.env._now  # type: ignore[assignment]
-        end_fs = self._settle(self._ticks, now_ns)
+        self._settle(self._ticks, now_ns)
         self._busy = False
         if self._single:
-            self._plan(now_ns, end_fs)
+            self._plan(now_ns, self._end_fs)
         else:
-            self._resume_fs = end_fs
             self._set_alarm(0, PLAN, self._on_resume)
             self._planned = True
 
     def _on_resume(self, alarm: Event) -> None:
         if alarm is self._alarm:
             self._planned = False
-            self._plan(self.env._now, self._resume_fs)  # type: ignore[arg-type]
+            self._plan(self.env._now, self._end_fs)  # type: ignore[arg-type]
 
     def _plan(self, now_ns: int, now_fs: int) -> None:
         engine, batch = self.engine, self.batch
@@ -159,20 +156,19 @@ class Replica:
         self._busy = True
         if verdict is ONCE or growth_fs is None or self._stepwise or batch.step.chunks:
             self._growth_fs, self._ticks = 0, 1
-            end_ns = (now_fs + first_fs + HALF_NS) // FS_PER_NS
+            self._end_fs = now_fs + first_fs
         else:
             self._growth_fs = growth_fs
             self._ticks = ticks = self._run_length()
-            end_ns = (now_fs + self._duration_fs(ticks) + HALF_NS) // FS_PER_NS
-        self._set_alarm(end_ns - now_ns, END, self._on_end)
+            self._end_fs = now_fs + self._duration_fs(ticks)
+        self._set_alarm((self._end_fs + HALF_NS) // FS_PER_NS - now_ns, END, self._on_end)
 
     def _run_length(self) -> int:
         """Ticks until somebody ends or blocks run short, the planned one included."""
         group = self.batch.group
-        end = group.next_end()
-        hold = self.batch.hold_until_tick
-        if end is None or (hold >= 0 and group.size == group.ghosts):
-            end = max(hold, group.clock.ticks + 1)
+        end = group.next_end
+        if group.size == group.ghosts:
+            end = max(self.batch.hold_until_tick, group.clock.ticks + 1)
         ticks = 1 + group.ticks_that_fit(self.batch.pool.free, end - group.clock.ticks - 1)
         while ticks > 1 and self._duration_fs(ticks) > LONGEST_RUN_FS:
             ticks //= 2
@@ -186,8 +182,8 @@ class Replica:
         ticks = self._ticks_until(self.env._now)  # type: ignore[arg-type]
         if ticks < self._ticks:
             self._ticks = ticks
-            end_ns = (self._start_fs + self._duration_fs(ticks) + HALF_NS) // FS_PER_NS
-            self._set_alarm(end_ns - self.env._now, END, self._on_end)  # type: ignore[arg-type]
+            self._end_fs = self._start_fs + self._duration_fs(ticks)
+            self._set_alarm((self._end_fs + HALF_NS) // FS_PER_NS - self.env._now, END, self._on_end)  # type: ignore[arg-type]
 
     def _ticks_until(self, now_ns: int) -> int:
         """The first step of the run that ends at `now_ns` or later."""
@@ -205,11 +201,11 @@ class Replica:
             ticks += 1
         return max(ticks, 1)
 
-    def _settle(self, ticks: int, end_ns: int) -> int:
-        """The step, or `ticks` ticks of the run, are over; returns the exact instant."""
-        engine, batch, shape = self.engine, self.batch, self._shape
-        group, step, pool = batch.group, batch.step, batch.pool
-        decodes = shape.decode_seqs > 0
+    def _settle(self, ticks: int, end_ns: int) -> None:
+        """The step, or `ticks` ticks of the run, are over."""
+        engine, batch, step = self.engine, self.batch, self.batch.step
+        group, pool = batch.group, batch.pool
+        tokens, s2_x2, _, _, decodes, context = self._shape
         first_end_ns = end_ns
         if ticks > 1:
             pool.take(group.blocks_after(ticks - 1))
@@ -218,19 +214,18 @@ class Replica:
         if self._late:
             waiting += self._late_before_last_step(ticks)
         streaming = group.size - group.ghosts if decodes else 0
-        padded = step.padded_tokens + (group.ghosts if step.tick else 0)
         engine.recorder.iteration(
             (
-                engine.number, self._start_ns, end_ns, ticks, shape.prefill_tokens, shape.prefill_s2_x2, shape.decode_seqs,
-                shape.context_tokens, padded, len(batch.seats), waiting, pool.total - pool.free,
+                engine.number, self._start_ns, end_ns, ticks, tokens, s2_x2, decodes, context,
+                step.padded_tokens + group.ghosts, len(batch.seats), waiting, pool.total - pool.free,
                 len(step.preempted) + self._evicted, group.clock.ticks, streaming - len(group.fresh) if decodes else 0,
                 streaming, self._first_fs, self._growth_fs, self._start_fs - self._start_ns * FS_PER_NS,
             )
         )  # fmt: skip
         self._evicted = 0
-        engine.settle(decodes, ticks, first_end_ns, end_ns)
-        self._log(self._start_ns, end_ns)
-        return self._start_fs + self._duration_fs(ticks)
+        engine.settle(decodes > 0, ticks, first_end_ns, end_ns)
+        if engine.recorder.steps is not None:
+            self._log(self._start_ns, end_ns)
 
     def _late_before_last_step(self, ticks: int) -> int:
         start_ns = (self._start_fs + self._duration_fs(ticks - 1) + HALF_NS) // FS_PER_NS

@@ -37,7 +37,6 @@ class Request:
         "cancelled",
         "clock",
         "declared",
-        "end_tick",
         "ended",
         "finished_ns",
         "first_token_ns",
@@ -69,6 +68,7 @@ class Request:
         "tenant",
         "traffic_class",
         "waited_ns",
+        "wanted_tokens",
     )
 
     def __init__(
@@ -93,6 +93,7 @@ class Request:
         self.scheduled_ns = arrival_ns if scheduled_ns is None else scheduled_ns
         self.prompt_tokens = prompt_tokens
         self.limit = limit  # tokens that it will emit; for the engine alone
+        self.wanted_tokens = limit  # what it would emit with no max_model_len in the way; for the front door alone
         self.max_tokens = max_tokens  # tokens that it may emit: the declared limit, else what the model and pool leave
         self.declared = declared  # whether max_tokens was written by the client
         self.priority = priority
@@ -105,7 +106,6 @@ class Request:
         self._emitted = 0
         self._computed = 0
         self.base: int | None = None  # set while it decodes with the group
-        self.end_tick = 0
         self.residue = -1
         self.blocks = 0  # held, while it is not in the group
         self.hold_blocks = 0  # reserved at admission

@@ -66,7 +66,7 @@ class Vllm:
 
     def plan(self, b: Batch) -> Verdict:
         """Running requests first; then, unless somebody was preempted, the queue from its head until one does not fit."""
-        cap = self._cap(len(b.seats) + len(b.queue))
+        cap = self._cap(len(b.seats) + len(b.queue)) if self.long_prefill_token_threshold else 0
         budget = self._budget
         if b.seats:
             budget = self._continue_running(b, budget, cap)

@@ -1,0 +1,105 @@
+"""What a run got through and how busy it was, over one span: first arrival to last completion, or to the horizon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchsim.metrics.latency import NS_PER_S, completed, submitted
+from batchsim.records import NEVER, Iterations, Records
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of the simulation's clock, ns."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def ns(self) -> int:
+        """Its length."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def seconds(self) -> float | None:
+        """Its length in seconds, None where it has none."""
+        return self.ns / NS_PER_S if self.ns > 0 else None
+
+
+def span_of(records: Records) -> Span:
+    """First arrival to last completion, or to the horizon if one is set; to the last event where nothing completed."""
+    requests = records.requests
+    sent = submitted(requests)
+    if not sent.any():
+        return Span(0, 0)
+    start = int(requests.arrival_ns[sent].min())
+    if records.horizon_ns is not None:
+        return Span(start, max(start, records.horizon_ns))
+    done = completed(requests)
+    return Span(start, max(start, int(requests.finished_ns[done].max()) if done.any() else records.end_ns))
+
+
+def per_second(count: int, span: Span) -> float | None:
+    """A rate over the span, None where the span has no length."""
+    return None if span.seconds is None else count / span.seconds
+
+
+def input_tokens(records: Records) -> int:
+    """Prompt tokens of the requests whose prompt was computed: those with a first token."""
+    requests = records.requests
+    return int(requests.prompt_tokens[requests.first_token_ns != NEVER].sum())
+
+
+def mean_running(records: Records, span: Span) -> float | None:
+    """Requests holding a seat, averaged over time."""
+    return None if span.ns <= 0 else float(records.requests.ran_ns.sum() / span.ns)
+
+
+def mean_waiting(records: Records, span: Span) -> float | None:
+    """Requests in the queue, averaged over time."""
+    return None if span.ns <= 0 else float(records.requests.waited_ns.sum() / span.ns)
+
+
+def gpu_busy_fraction(records: Records, span: Span) -> float | None:
+    """Share of the span in which a replica was in a step, averaged over replicas."""
+    return None if span.ns <= 0 else float(_inside_ns(records.iterations, span).sum() / (span.ns * records.replicas))
+
+
+def kv_peak_fraction(records: Records) -> float | None:
+    """The fullest that any replica's KV cache was, of its blocks."""
+    used = records.iterations.kv_blocks_used
+    return None if records.kv_blocks_total <= 0 else float(used.max(initial=0) / records.kv_blocks_total)
+
+
+def kv_mean_fraction(records: Records, span: Span) -> float | None:
+    """KV blocks in use averaged over time and replicas, of the blocks there are; an idle replica uses none.
+
+    A run of equal steps counts with the blocks of its last step: at most one block a sequence and block size too many.
+    """
+    if span.ns <= 0 or records.kv_blocks_total <= 0:
+        return None
+    iterations = records.iterations
+    used = float((iterations.kv_blocks_used * _inside_ns(iterations, span)).sum(dtype=np.float64))
+    return used / (span.ns * records.replicas * records.kv_blocks_total)
+
+
+def padded_fraction(iterations: Iterations) -> float | None:
+    """Share of the computed tokens that were computed for nobody (static padding, rows that had ended)."""
+    computed = int(((iterations.prefill_tokens + iterations.decode_seqs) * iterations.repeats).sum())
+    return int((iterations.padded_tokens * iterations.repeats).sum()) / computed if computed else None
+
+
+def cost_per_million_output_tokens(gpus: int, gpu_hour: float | None, span: Span, tokens: int) -> float | None:
+    """Money for a million output tokens with every GPU paid for the whole span, idle time included."""
+    if gpu_hour is None or span.seconds is None or tokens == 0:
+        return None
+    return gpus * gpu_hour * span.seconds / 3600 / tokens * 1e6
+
+
+def _inside_ns(iterations: Iterations, span: Span) -> NDArray[np.int64]:
+    """How much of each row lies inside the span, ns."""
+    start = np.maximum(iterations.start_ns, span.start_ns)
+    return np.asarray(np.maximum(np.minimum(iterations.end_ns, span.end_ns) - start, 0))

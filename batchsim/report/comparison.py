@@ -1,0 +1,120 @@
+"""Several runs of the same requests side by side: best value of each row marked, and what dominates each run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from batchsim.report.console import Summary, count, duration, number, percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the comparison. better: -1 the least is best, 1 the most, 0 neither."""
+
+    label: str
+    key: str
+    form: Callable[[Any], str]
+    better: int
+
+
+def _money(value: float | None) -> str:
+    return "–" if value is None else f"${value:,.2f}"
+
+
+ROWS = (
+    Row("TTFT mean", "mean_ttft_ms", duration, -1),
+    Row("TTFT p99", "p99_ttft_ms", duration, -1),
+    Row("TPOT mean", "mean_tpot_ms", duration, -1),
+    Row("TPOT p99", "p99_tpot_ms", duration, -1),
+    Row("ITL p99", "p99_itl_ms", duration, -1),
+    Row("ITL max", "max_itl_ms", duration, -1),
+    Row("E2E mean", "mean_e2el_ms", duration, -1),
+    Row("E2E p99", "p99_e2el_ms", duration, -1),
+    Row("requests/s", "request_throughput", number, 1),
+    Row("output tok/s", "output_throughput", number, 1),
+    Row("goodput req/s", "request_goodput", number, 1),
+    Row("SLO attainment", "slo_attainment", percent, 1),
+    Row("completed", "completed", count, 1),
+    Row("running, mean", "mean_running", number, 0),
+    Row("waiting, mean", "mean_waiting", number, -1),
+    Row("GPU busy", "gpu_busy_fraction", percent, 0),
+    Row("padding", "padded_fraction", percent, -1),
+    Row("KV peak", "kv_peak_fraction", percent, 0),
+    Row("preemptions", "preemptions", count, -1),
+    Row("$ per M output", "cost_per_million_output_tokens", _money, -1),
+)
+
+
+def compare_table(summaries: Mapping[str, Summary]) -> RenderableType:
+    """One column a run, by name; the best of each row starred and bold; then a line a run on what dominates it."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 1), show_edge=False)
+    table.add_column("")
+    for name in summaries:
+        table.add_column(name, justify="right", header_style="bold", no_wrap=True)
+    for row in ROWS:
+        values = [summary.get(row.key) for summary in summaries.values()]
+        if any(value is not None for value in values):
+            marks = best(values, row.better)
+            cells = [
+                Text(f"{row.form(value)} *" if mark else f"{row.form(value)}  ", style="bold green" if mark else "")
+                for value, mark in zip(values, marks, strict=True)
+            ]
+            table.add_row(row.label, *cells)
+    lines = [Text(f" {name}: {dominant(summary)}", overflow="fold") for name, summary in summaries.items()]
+    return Group(table, Text(" * best of the row", style="dim"), Text(""), *lines)
+
+
+def best(values: list[Any], better: int) -> list[bool]:
+    """Which values are the best of a row, half a per cent being a tie: none where all tie or fewer than two exist."""
+    known = [value for value in values if value is not None]
+    if better == 0 or len(known) < 2:
+        return [False] * len(values)
+    top = max(known) if better > 0 else min(known)
+    marks = [value is not None and abs(value - top) <= 0.005 * abs(top) for value in values]
+    return marks if sum(marks) < len(known) else [False] * len(values)
+
+
+def dominant(summary: Summary) -> str:
+    """What costs this run most, in one line with its evidence."""
+    if not summary["completed"]:
+        return "nothing completed"
+    return max(_causes(summary), key=lambda cause: cause[0])[1]
+
+
+def _causes(summary: Summary) -> list[tuple[float, str]]:
+    """(weight, sentence) of each thing that can dominate; the weight is roughly the share of time or work it takes."""
+    queue, e2e = summary.get("mean_queue_ms") or 0.0, summary["mean_e2el_ms"] or 0.0
+    waits = queue / e2e if e2e else 0.0
+    busy = summary["gpu_busy_fraction"] or 0.0
+    padded = summary.get("padded_fraction") or 0.0
+    again = summary["recomputed_tokens"]
+    computed = summary["total_input_tokens"] + summary["total_output_tokens"] + again
+    stall = (summary["max_itl_ms"] or 0.0) / (summary["p50_itl_ms"] or 1.0)
+    kind = (summary["scenario"].get("scheduler") or {}).get("kind")
+    causes = [(0.05, f"nothing stands out: {percent(waits)} of a request's time is queue, GPU busy {percent(busy)}")]
+    if kind in ("static", "dynamic") and busy < 0.9:
+        causes.append(
+            (waits, f"waiting for the batch to fill: {duration(queue)} in the queue, GPU busy {percent(busy)}")
+        )
+    else:
+        causes.append(
+            (waits, f"queueing: {duration(queue)} of {duration(e2e)} is spent waiting, GPU busy {percent(busy)}")
+        )
+    causes.append((padded, f"padding waste: {percent(padded)} of the computed tokens are for nobody"))
+    if summary["preemptions"]:
+        share = again / computed if computed else 0.0
+        text = f"preemption: {summary['preemptions']:,} evictions, {percent(share)} of the tokens computed again"
+        causes.append((3 * share, text))
+    if stall >= 3:
+        text = f"prefill stalls: the longest gap between tokens is {duration(summary['max_itl_ms'])}, "
+        causes.append((min(0.2, 0.01 * stall), f"{text}{stall:.0f} times the median"))
+    return causes

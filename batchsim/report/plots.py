@@ -1,0 +1,357 @@
+"""Figures: each a function from data to a matplotlib Axes, yours to change. matplotlib is loaded here alone.
+
+Titles say the finding, lines carry their own names, colours are Okabe and Ito's (told apart by colour-blind readers
+and, with the line styles, in grey).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchsim.metrics import latency
+from batchsim.metrics.itl import pooled_gaps
+from batchsim.metrics.percentiles import percentile
+from batchsim.metrics.slo import Slo
+from batchsim.metrics.ticks import slot_gaps_ns, tick_ends_ns, ticks_of
+from batchsim.records import NEVER, Records
+from batchsim.report.console import duration, percent
+from batchsim.report.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Float64 = NDArray[np.float64]
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#BBBBBB"
+LABELS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E"}
+POINTS = 2000
+"""A curve is drawn through at most so many points."""
+
+
+def latency_cdf(
+    records: Records, metric: str = "ttft", *, slo_ms: float | None = None, ax: Axes | None = None, label: str = ""
+) -> Axes:
+    """The share of requests (ITL: of gaps) within a latency; p50 and p99 marked, the target as a line.
+
+    metric: ttft, tpot, itl or e2e; ValueError for another.  slo_ms: the target of this metric.
+    Calls on the same Axes add runs to it; give each a `label`.
+    """
+    ax = _axes(ax)
+    color = (BLUE, ORANGE, GREEN, RED)[len(ax.get_lines()) % 4]
+    values, shares = _distribution(records, metric)
+    ax.set_xlabel(f"{LABELS[metric]} (ms)")
+    ax.set_ylabel("share of gaps" if metric == "itl" else "share of requests")
+    ax.set_ylim(0, 1.02)
+    if len(values) == 0:
+        ax.set_title(f"{LABELS[metric]}: nothing to show", loc="left")
+        return ax
+    ax.step(values, shares, where="post", color=color, linewidth=1.8)
+    marks = {q: float(values[np.searchsorted(shares, q - 1e-12)]) for q in (0.5, 0.99)}
+    for q, value in marks.items():
+        ax.plot([value], [q], "o", color=color, markersize=4)
+        name = f"{label} " if label else ""
+        text = f"{name}p{100 * q:.0f} {duration(value)}"
+        high = q > 0.9
+        _note(ax, text, (value, q), color, offset=(0, -17) if high else (7, -4), ha="center" if high else "left")
+    if values[0] > 0 and values[-1] > 20 * values[0]:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:,g}")
+    title = f"{LABELS[metric]}: p50 {duration(marks[0.5])}, p99 {duration(marks[0.99])}"
+    if slo_ms is not None:
+        within = float(np.concatenate([[0.0], shares])[np.searchsorted(values, slo_ms, side="right")])
+        _limit(ax, slo_ms, f"target {duration(slo_ms)}")
+        title = f"{LABELS[metric]}: {percent(within)} within the target of {duration(slo_ms)}"
+    ax.set_title(title, loc="left")
+    return ax
+
+
+def timeline(
+    records: Records,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    *,
+    limit: int = 400,
+    ax: Axes | None = None,
+) -> Axes:
+    """Who ran when, one row a request by arrival: waiting, prefill, decode, evicted.
+
+    start_s, end_s: the part of the run to show, all of it by default. Beyond `limit` requests only the first are drawn
+    and the title says so. Evicted is the stretch from the last token before a preemption to the next token.
+    """
+    ax = _axes(ax)
+    requests = records.requests
+    start = 0.0 if start_s is None else start_s
+    end = records.end_ns / 1e9 if end_s is None else end_s
+    last = np.where(requests.finished_ns == NEVER, records.end_ns, requests.finished_ns)
+    there = latency.submitted(requests) & (requests.arrival_ns / 1e9 < end) & (last / 1e9 > start)
+    order = np.flatnonzero(there)
+    order = order[np.argsort(requests.arrival_ns[order], kind="stable")]
+    total, shown = len(order), order[:limit]
+    row = {index: place for place, index in enumerate(shown.tolist())}
+    bars = _bars(records, shown, last)
+    bars["evicted"] = _evictions(records, row)
+    height = 0.85 if len(shown) <= 80 else 1.0
+    colors = {"waiting": GREY, "prefill": ORANGE, "decode": BLUE, "evicted": RED}
+    from matplotlib.collections import PolyCollection
+
+    for name, (place, begin, stop) in bars.items():
+        corners = [
+            [(b, p - height / 2), (b, p + height / 2), (e, p + height / 2), (e, p - height / 2)]
+            for p, b, e in zip(place.tolist(), begin.tolist(), stop.tolist(), strict=True)
+            if e > b
+        ]
+        if corners:
+            ax.add_collection(PolyCollection(corners, facecolors=colors[name], linewidths=0, label=name))
+    ax.set_xlim(start, end)
+    ax.set_ylim(len(shown) - 0.5, -0.5)
+    ax.set_xlabel("time (s)")
+    ax.set_ylabel("requests, by arrival")
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=9, handlelength=1)
+    ax.set_title(_timeline_title(bars, len(shown), total), loc="left")
+    return ax
+
+
+def kv_occupancy(records: Records, replica: int = 0, *, ax: Axes | None = None) -> Axes:
+    """KV blocks in use over time on one replica, of the blocks there are; evictions as ticks on top."""
+    ax = _axes(ax)
+    share = records.iterations.kv_blocks_used / max(records.kv_blocks_total, 1)
+    times, values = _steps(records, replica, share)
+    ax.fill_between(times, 100 * values, step="post", color=BLUE, alpha=0.25, linewidth=0)
+    ax.step(times, 100 * values, where="post", color=BLUE, linewidth=1)
+    mine = (records.iterations.replica == replica) & (records.iterations.preempted > 0)
+    evicted = records.iterations.start_ns[mine] / 1e9
+    ax.plot(evicted, np.full(len(evicted), 103.0), "|", color=RED, markersize=6)
+    ax.set_ylim(0, 108)
+    ax.set_xlabel("time (s)")
+    ax.set_ylabel("KV blocks in use (%)")
+    count = int(records.iterations.preempted[mine].sum())
+    text = f"KV cache: at most {percent(float(values.max(initial=0)))} of {records.kv_blocks_total:,} blocks"
+    ax.set_title(f"{text}, {count:,} evictions" if count else f"{text}, no eviction", loc="left")
+    return ax
+
+
+def batch_size(records: Records, replica: int = 0, *, ax: Axes | None = None) -> Axes:
+    """Requests running and waiting over time on one replica."""
+    ax = _axes(ax)
+    means: dict[str, float] = {}
+    for name, color, style in (("running", BLUE, "-"), ("waiting", ORANGE, "--")):
+        times, values = _steps(records, replica, getattr(records.iterations, name).astype(np.float64))
+        ax.step(times, values, where="post", color=color, linewidth=1.2, linestyle=style)
+        means[name] = float((values[:-1] * np.diff(times)).sum() / (times[-1] - times[0])) if len(times) > 1 else 0.0
+        if len(times):
+            peak = int(np.argmax(values))
+            _note(ax, name, (times[peak], values[peak]), color, offset=(4, 3))
+    ax.set_ylim(bottom=0)
+    ax.margins(y=0.12)
+    ax.set_xlabel("time (s)")
+    ax.set_ylabel("requests")
+    ax.set_title(f"{means['running']:.1f} running, {means['waiting']:.1f} waiting on average", loc="left")
+    return ax
+
+
+def itl_spikes(records: Records, replica: int = 0, *, slo_ms: float | None = None, ax: Axes | None = None) -> Axes:
+    """The gap that streams saw, step by step, on one replica: prefills between tokens stand out."""
+    ax = _axes(ax)
+    ticks = ticks_of(records.iterations, records.replicas)
+    gaps = slot_gaps_ns(ticks) / 1e6
+    rows = ticks.rows
+    first = (rows.replica == replica) & (rows.steady_seqs > 0)
+    further = (rows.replica == replica) & (rows.streaming_seqs > 0) & (ticks.count > 1)
+    times = np.concatenate([ticks.first_end_ns[first], rows.end_ns[further]]) / 1e9
+    values = np.concatenate([gaps[0::2][first], gaps[1::2][further]])
+    ax.set_xlabel("time (s)")
+    ax.set_ylabel("gap between tokens (ms)")
+    if len(values) == 0:
+        ax.set_title("no stream had two tokens", loc="left")
+        return ax
+    order = np.argsort(times, kind="stable")
+    ax.vlines(times[order], 0, values[order], color=BLUE, linewidth=0.8)
+    middle = percentile(values, 50) or 0.0
+    ax.axhline(middle, color="black", linewidth=0.8, linestyle=":")
+    _note(ax, f"median {duration(middle)}", (0.01, middle), "black", offset=(0, 3), coords=("axes fraction", "data"))
+    if slo_ms is not None:
+        ax.axhline(slo_ms, color=RED, linewidth=1.2, linestyle="--")
+        edge = ("axes fraction", "data")
+        _note(ax, f"target {duration(slo_ms)}", (0.99, slo_ms), RED, offset=(0, 3), ha="right", coords=edge)
+    ax.set_ylim(bottom=0)
+    longest = float(values.max())
+    ax.set_title(
+        f"longest gap {duration(longest)}, {longest / max(middle, 1e-9):.1f} times the median step", loc="left"
+    )
+    return ax
+
+
+def timeline_figure(records: Records) -> Figure:
+    """The timeline with the batch size under it; of a long run, the stretch in which the first 200 requests arrive."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 6.2), layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    arrivals = np.sort(records.requests.arrival_ns[latency.submitted(records.requests)])
+    end = arrivals[200] / 1e9 if len(arrivals) > 200 else None
+    timeline(records, 0.0, float(end) if end else None, ax=top)
+    batch_size(records, ax=bottom)
+    if records.replicas > 1:
+        bottom.set_ylabel("requests\non replica 0")
+    top.set_xlabel("")
+    if end:
+        bottom.set_xlabel(f"time (s), of {records.end_ns / 1e9:,.1f}")
+    return figure
+
+
+def latency_figure(records: Records, slo: Slo | None = None) -> Figure:
+    """The distributions of TTFT, TPOT and ITL side by side, with their targets."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 3.8), layout="constrained")
+    targets: Mapping[str, float] = slo.targets() if slo is not None else {}
+    for axes, metric in zip(figure.subplots(1, 3), ("ttft", "tpot", "itl"), strict=True):
+        latency_cdf(records, metric, slo_ms=targets.get(f"{metric}_ms"), ax=axes)
+        axes.title.set_fontsize(10)
+    return figure
+
+
+def write_figures(folder: Path, records: Records, slo: Slo | None = None) -> list[Path]:
+    """timeline.png and latency.png, at a size for a slide."""
+    figures = {"timeline.png": timeline_figure(records), "latency.png": latency_figure(records, slo)}
+    return [write_figure(folder / name, figure) for name, figure in figures.items()]
+
+
+def write_figure(path: Path, figure: Figure) -> Path:
+    """A figure as a file of its suffix's kind, complete or not there."""
+    kind = path.suffix.removeprefix(".")
+    return write_atomically(path, lambda stream: figure.savefig(stream, format=kind, dpi=160), binary=True)
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        _, ax = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _note(
+    ax: Axes,
+    text: str,
+    at: tuple[float, float],
+    color: str,
+    *,
+    offset: tuple[int, int] = (0, 0),
+    ha: str = "left",
+    coords: Any = "data",
+) -> None:
+    """A label beside what it names, readable over a line."""
+    back = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.8}
+    ax.annotate(
+        text, at, xycoords=coords, xytext=offset, textcoords="offset points", color=color, fontsize=9, ha=ha, bbox=back
+    )
+
+
+def _limit(ax: Axes, value: float, text: str) -> None:
+    ax.axvline(value, color=RED, linewidth=1.2, linestyle="--")
+    right = value > sum(ax.get_xlim()) / 2
+    _note(ax, text, (value, 0.03), RED, offset=(-4 if right else 4, 0), ha="right" if right else "left",
+          coords=("data", "axes fraction"))  # fmt: skip
+
+
+def _distribution(records: Records, metric: str) -> tuple[Float64, Float64]:
+    """(values in ms, share at or below each), in order, thinned to about POINTS."""
+    if metric == "itl":
+        return _itl_distribution(records)
+    columns: dict[str, Any] = {"ttft": latency.ttft_ns, "tpot": latency.tpot_ns, "e2e": latency.e2e_ns}
+    if metric not in columns:
+        raise ValueError(f"metric {metric!r}: must be one of {', '.join(LABELS)}")
+    values = np.sort(latency.defined(columns[metric](records.requests))) / 1e6
+    return _thin(values, np.arange(1, len(values) + 1) / max(len(values), 1))
+
+
+def _itl_distribution(records: Records) -> tuple[Float64, Float64]:
+    gaps = pooled_gaps(records, expand=1 << 40)
+    parts = [(values, weights) for values, weights in gaps.blocks()]
+    if not parts:
+        return np.empty(0), np.empty(0)
+    values = np.concatenate([values for values, _ in parts]) / 1e6
+    reached = np.cumsum(np.concatenate([weights for _, weights in parts]))
+    return _thin(values, reached / reached[-1])
+
+
+def _thin(values: Float64, shares: Float64) -> tuple[Float64, Float64]:
+    """About POINTS points of a curve, spread over the shares, its tail kept."""
+    if len(values) <= POINTS:
+        return values, shares
+    wanted = np.concatenate([np.linspace(0, 1, POINTS // 2), 1 - np.logspace(-2, -7, POINTS // 4), [0.5, 0.99]])
+    place = np.unique(np.minimum(np.searchsorted(shares, np.sort(wanted) - 1e-12), len(values) - 1))
+    return values[place], shares[place]
+
+
+def _steps(records: Records, replica: int, column: Float64) -> tuple[Float64, Float64]:
+    """(times in s, values) of a stair: a row's value from its start to its end, 0 where the replica idles, thinned."""
+    rows = records.iterations
+    mine = np.flatnonzero(rows.replica == replica)
+    start, end, values = rows.start_ns[mine], rows.end_ns[mine], column[mine]
+    if len(mine) == 0:
+        return np.empty(0), np.empty(0)
+    idle = np.append(start[1:] > end[:-1], True)
+    times = np.concatenate([start, end[idle]])
+    order = np.argsort(times, kind="stable")
+    times, values = times[order] / 1e9, np.concatenate([values, np.zeros(int(idle.sum()))])[order]
+    if len(times) <= 4 * POINTS:
+        return times, values
+    heads = np.linspace(0, len(times) - 1, 4 * POINTS).astype(np.int64)
+    return times[heads], np.maximum.reduceat(values, heads)  # the peaks stay
+
+
+Bars = dict[str, tuple[Any, Any, Any]]
+
+
+def _bars(records: Records, shown: NDArray[np.int64], last: NDArray[np.int64]) -> Bars:
+    """(row, begin in s, end in s) of every request's waiting, prefill and decode."""
+    requests = records.requests
+    final = last[shown]
+    admitted, first = requests.admitted_ns[shown], requests.first_token_ns[shown]
+    seated = np.where(admitted == NEVER, final, admitted)
+    streamed = np.where(first == NEVER, final, first)
+    place = np.arange(len(shown))
+    arrival = requests.arrival_ns[shown]
+    return {
+        "waiting": (place, arrival / 1e9, seated / 1e9),
+        "prefill": (place, seated / 1e9, streamed / 1e9),
+        "decode": (place, streamed / 1e9, final / 1e9),
+    }
+
+
+def _evictions(records: Records, row: Mapping[int, int]) -> tuple[Any, Any, Any]:
+    """Stretches without a token of requests that were preempted: longer than any tick, between two of their spans."""
+    spans, requests = records.spans, records.requests
+    ticks = ticks_of(records.iterations, records.replicas)
+    evicted = np.flatnonzero((requests.preemptions[spans.index] > 0) & np.isin(spans.index, list(row)))
+    found: list[tuple[int, float, float]] = []
+    ends: dict[int, int] = {}
+    base = ticks.base[spans.replica[evicted]]
+    opened = tick_ends_ns(ticks, base + spans.from_tick[evicted])
+    closed = tick_ends_ns(ticks, base + spans.to_tick[evicted])
+    for place in np.argsort(opened, kind="stable").tolist():
+        index = int(spans.index[evicted[place]])
+        since = ends.get(index, int(requests.first_token_ns[index]))
+        if index in ends and opened[place] > since:
+            found.append((row[index], since / 1e9, float(opened[place]) / 1e9))
+        ends[index] = int(closed[place])
+    columns = list(zip(*found, strict=True)) if found else [(), (), ()]
+    return tuple(np.array(column) for column in columns)  # type: ignore[return-value]
+
+
+def _timeline_title(bars: Bars, shown: int, total: int) -> str:
+    def sum_of(name: str) -> float:
+        return float(np.maximum(bars[name][2] - bars[name][1], 0).sum())
+
+    stay = sum_of("waiting") + sum_of("prefill") + sum_of("decode")
+    title = f"{percent(sum_of('waiting') / stay)} of the requests' time is waiting" if stay else "nothing ran"
+    return title + (f" (first {shown:,} of {total:,})" if shown < total else "")

@@ -1,0 +1,102 @@
+"""Trace files: `read` turns one into a workload, `FORMATS` are the formats, `detect` tells which one a file has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from batchsim.errors import InvalidInput, problem
+from batchsim.workload.columns import Int64
+from batchsim.workload.traces import azure, batchsim, burstgpt, mooncake, vllm
+from batchsim.workload.traces.cells import shortened, tokens
+from batchsim.workload.traces.formats import Column, Format
+from batchsim.workload.traces.reader import Trace, read_column, read_trace
+from batchsim.workload.traces.rows import first_row
+
+FORMATS: dict[str, Format] = {
+    module.FORMAT.name: module.FORMAT for module in (azure, mooncake, burstgpt, vllm, batchsim)
+}
+"""Every trace format by name."""
+
+__all__ = ["FORMATS", "Format", "Trace", "detect", "read", "read_lengths"]
+
+
+def read(
+    path: Path,
+    *,
+    format: str = "auto",  # noqa: A002  the scenario's own key
+    limit: int | None = None,
+    speedup: float = 1.0,
+    skip_invalid: bool = False,
+    hash_block_tokens: int | None = None,
+    in_file_order: bool = False,
+    where: str = "workload",
+) -> Trace:
+    """Read a trace file, plain or gzip; arrivals are shifted so that the first is at 0, then divided by `speedup`.
+
+    `limit`: read that many rows from the top of the file and no further.  `hash_block_tokens`: prompt tokens of one
+    hash id in the `vllm` format.  `in_file_order`: leave unsorted rows as they stand (a closed loop sends them so).
+    Rows out of time order are sorted, ties in file order, and counted.  Bad rows are refused, all counted and the
+    first 20 named, or with `skip_invalid` left out and counted; nothing is ever filled in.
+    Raises InvalidInput with scenario paths below `where`.
+    """
+    notes: tuple[str, ...] = ()
+    if format == "auto":
+        form, told = detect(path, where=where)
+        notes = (told,)
+    else:
+        form = FORMATS[format]
+    if hash_block_tokens is not None:
+        if form.name != "vllm":
+            rule = f"is for the format vllm; this trace is {form.name}"
+            raise InvalidInput([problem(f"{where}.hash_block_tokens", hash_block_tokens, rule)])
+        form = replace(form, block_tokens=hash_block_tokens)
+    return read_trace(
+        path,
+        form,
+        limit=limit,
+        speedup=speedup,
+        skip_invalid=skip_invalid,
+        in_file_order=in_file_order,
+        notes=notes,
+        where=where,
+    )
+
+
+def detect(path: Path, *, where: str = "workload") -> tuple[Format, str]:
+    """The format of a file, told by its columns, and a sentence that says so; InvalidInput when none fits."""
+    names, rows = first_row(path, f"{where}.path")
+    fits = [form for form in FORMATS.values() if all(name in names for name, must in form.wanted.items() if must)]
+    if not rows:
+        fits = [form for form in fits if not form.blocks]
+    elif {mooncake.FORMAT, vllm.FORMAT} <= set(fits):
+        fits = [_by_blocks(rows)]
+    else:
+        fits = [form for form in fits if form.name == "batchsim"]
+    if len(fits) != 1:
+        found = ", ".join(shortened(name) for name in names[:20]) or "none"
+        wanted = "; ".join(f"{form.name} ({form.summary})" for form in FORMATS.values())
+        rule = f"format not recognised by its columns ({found}); set {where}.format, one of: {wanted}"
+        raise InvalidInput([problem(f"{where}.path", path.name, rule)])
+    told = ", ".join(name for name, must in fits[0].wanted.items() if must)
+    blocks = f", with {fits[0].block_tokens}-token blocks" if fits[0].blocks else ""
+    return fits[0], f"{path.name} read as {fits[0].name}: it has {told}{blocks}"
+
+
+def _by_blocks(rows: list[dict[str, Any]]) -> Format:
+    """Mooncake or vLLM: whose block size makes more rows' hash ids cover their prompts; Mooncake in a tie."""
+
+    def covered(form: Format) -> int:
+        return sum(
+            prompt // form.block_tokens <= len(ids) <= -(-prompt // form.block_tokens)
+            for row in rows
+            if isinstance(ids := row.get("hash_ids"), list) and type(prompt := row.get("input_length")) is int
+        )
+
+    return max(mooncake.FORMAT, vllm.FORMAT, key=covered)
+
+
+def read_lengths(path: Path, column: str, where: str) -> Int64:
+    """A column of whole numbers of at least 1 from a CSV or JSONL file; InvalidInput names every bad row."""
+    return read_column(path, Column(column, "tokens", tokens), where)

@@ -1,0 +1,1 @@
+"""Plain transcriptions of real schedulers, to test the fast ones against."""
