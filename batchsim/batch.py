@@ -14,6 +14,7 @@ from batchsim.cost.model import Shape
 from batchsim.errors import RuleBroken
 from batchsim.group import DecodeGroup
 from batchsim.kv.blocks import BlockPool
+from batchsim.kv.prefix import PrefixCache
 from batchsim.queue import Key, Queue, queue
 from batchsim.request import Request
 
@@ -82,6 +83,9 @@ class Batch:
         self.rejected: list[tuple[Request, str]] = []
         self._scheduler, self._hold, self._oracle, self._log = scheduler, hold, oracle, log
         self._admissions = 0
+        self.planning = False
+        if isinstance(pool, PrefixCache):
+            pool.scheduled = self._scheduled
         self.open_step()
 
     # -- what a scheduler reads ------------------------------------------------------------------------------------
@@ -231,7 +235,7 @@ class Batch:
         if request.index not in self.seats:
             self._broken("only a running request is preempted", f"preempt({request.id})")
         given = self._withdraw(request)
-        lost = self._unseat(request)
+        lost = self._unseat(request, given)
         request.preemptions += 1
         request.lost_tokens = lost
         request.recomputed_tokens += lost
@@ -264,6 +268,7 @@ class Batch:
 
     def open_step(self) -> None:
         """Begin an empty step."""
+        self.planning = True
         step = self.step
         if step.chunks or step.named or step.preempted or step.padded_to or self._log:
             self.step = step = Step()
@@ -397,18 +402,29 @@ class Batch:
             request.hold_blocks = max(request.hold_blocks, -(-(request.computed_tokens + 1) // self.block))
         return 1 if named is not None else 0
 
-    def _unseat(self, request: Request) -> int:
-        """Free the seat and the blocks; returns the computed tokens that are lost."""
+    def _unseat(self, request: Request, scheduled: int = 0) -> int:
+        """Free the seat and the blocks; returns the computed tokens that are lost.
+
+        scheduled: tokens that this step would have computed; their full blocks are published all the same.
+        """
         if request.base is not None:
             self.group.leave(request)
         lost = request._computed
-        self.pool.release(request, request.blocks, lost)
+        self.pool.release(request, request.blocks, max(request.published, lost + scheduled))
         request._computed = request.blocks = request.hold_blocks = 0
         del self.seats[request.index]
         self.prefilling.pop(request.index, None)
         self.resting.pop(request.index, None)
         request.ran_ns += self.now_ns - request.seated_ns
         return lost
+
+    def _scheduled(self, request: Request) -> int:
+        """Tokens of a running request that are computed or planned in this step: what it has published."""
+        step = self.step
+        ahead = 0
+        if self.planning and (request.index in step.named or (step.tick and request.base is not None)):
+            ahead = 1
+        return max(request.published, request.computed_tokens + ahead)
 
 
 def _newest(request: Request, past: int) -> bool:

@@ -105,6 +105,7 @@ class Engine:
         batch, group = self.batch, self.batch.group
         step = batch.step
         batch.now_ns = end_ns
+        batch.planning = False
         self.finished = ended = []
         if decodes:
             group.advance(ticks, first_end_ns, end_ns)

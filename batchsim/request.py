@@ -41,19 +41,23 @@ class Request:
         "finished_ns",
         "first_token_ns",
         "fresh_ns",
+        "held",
         "hit_tokens",
         "hold_blocks",
         "id",
         "index",
+        "keyed",
         "last_token_ns",
         "limit",
         "lost_tokens",
         "max_tokens",
         "odd_gap_ns",
+        "path",
         "preemptions",
         "prefix_hit_tokens",
         "priority",
         "prompt_tokens",
+        "published",
         "queued_ns",
         "ran_ns",
         "recomputed_tokens",
@@ -113,6 +117,10 @@ class Request:
         self.ended = False
         self.cancelled = False
         self.hit_tokens = 0
+        self.path: Any = None  # the prefix cache's: its contents, the runs of cached blocks it holds,
+        self.held: Any = None
+        self.keyed = 0  # how many blocks those are,
+        self.published = 0  # and the prompt tokens that others can hit
 
         self.admitted_ns = NEVER
         self.first_token_ns = NEVER

@@ -37,6 +37,7 @@ class Scheduler(Protocol):
     Optional attributes, read with these defaults:
     hold (False): requests that ended keep their seat and KV, and compute on, until the last of the batch has ended.
     order (None): a function of a request; the engine keeps `waiting` sorted by it. None: by arrival, evicted in front.
+    caching (False): the replica's KV blocks remember their contents (`Batch.cached`).
     oracle (False): it reads output lengths; every result says so.
     refuse(request, batch) -> str | None: a reason to reject an arrival that it could never or will not serve.
     """

@@ -16,12 +16,15 @@ from batchsim.cluster import Clients
 from batchsim.engine import Engine
 from batchsim.errors import NoProgress
 from batchsim.kv.blocks import BlockPool
+from batchsim.kv.content import Contents
+from batchsim.kv.prefix import PrefixCache
 from batchsim.recorder import Recorder, spans
 from batchsim.records import Records
 from batchsim.replica import Replica
 from batchsim.request import Request
 from batchsim.scenario.resolve import Resolved, resolve
 from batchsim.scenario.scenario import Scenario
+from batchsim.scheduler import attribute
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +117,8 @@ def simulate(
 def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bool) -> Records:
     env = Environment(0)
     recorder = Recorder(log=step_log)
-    replicas = [_replica(env, number, resolved, recorder, stepwise) for number in range(resolved.replicas)]
+    contents = Contents(workload.prefixes)
+    replicas = [_replica(env, number, resolved, contents, recorder, stepwise) for number in range(resolved.replicas)]
     turns = cycle(replicas)
     clients = Clients(
         env, workload, replicas, lambda request: next(turns), recorder, front_door(resolved),
@@ -155,11 +159,14 @@ def _until(env: Environment, horizon_ns: int | None) -> int:
     return horizon_ns
 
 
-def _replica(env: Environment, number: int, resolved: Resolved, recorder: Recorder, stepwise: bool) -> Replica:
+def _replica(env: Environment, number: int, resolved: Resolved, contents: Contents, recorder: Recorder, stepwise: bool) -> Replica:
+    scheduler = resolved.scheduler()
+    blocks, block_size = resolved.capacity.blocks, resolved.capacity.block_size
+    caching = attribute(scheduler, "caching", False)
     engine = Engine(
         number,
-        resolved.scheduler(),
-        BlockPool(resolved.capacity.blocks, resolved.capacity.block_size),
+        scheduler,
+        PrefixCache(blocks, block_size, contents) if caching else BlockPool(blocks, block_size),
         recorder,
         name=resolved.scheduler_kind,
         max_model_len=resolved.max_model_len,

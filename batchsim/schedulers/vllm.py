@@ -56,6 +56,11 @@ class Vllm:
         """The queue under `priority`: most urgent first, then by arrival."""
         return _priority if self.policy == "priority" else None
 
+    @property
+    def caching(self) -> bool:
+        """Whether the replica's blocks remember their contents."""
+        return self.enable_prefix_caching
+
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to reject an arrival: the queue is full, or the prompt can never be taken whole."""
         if self.max_num_queued_reqs is not None and len(b.queue) >= self.max_num_queued_reqs:

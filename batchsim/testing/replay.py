@@ -10,15 +10,20 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from batchsim.batch import Entry
 from batchsim.engine import Engine
 from batchsim.errors import InvalidInput, problem
 from batchsim.kv.blocks import BlockPool
+from batchsim.kv.content import Contents
+from batchsim.kv.prefix import PrefixCache
 from batchsim.recorder import Recorder
 from batchsim.request import Request
 from batchsim.scheduler import Scheduler
 from batchsim.schedulers.static import Static
 from batchsim.schedulers.vllm import Vllm
+from batchsim.workload.columns import Prefixes
 
 EOS_MARGIN = 1000
 """A recorded request that stops by itself declares this many tokens more than it emits."""
@@ -53,14 +58,14 @@ class _Player:
     def __init__(self, recording: Recording) -> None:
         config = recording["config"]
         self._sarathi = "chunk_size" in config
-        scheduler, pool = _scheduler(config)
+        arrivals = sorted(recording["requests"], key=lambda row: int(row["arrival_step"]))
+        scheduler, pool = _scheduler(config, arrivals)
         self._engine = Engine(
             0, scheduler, pool, Recorder(log=True), name="replay", max_model_len=config["max_model_len"], log=True
         )
         self._engine.batch.group.odd_gaps_ns.append(0)
         self._arrivals: dict[int, list[Request]] = {}
         self._aborts: dict[int, list[Request]] = {}
-        arrivals = sorted(recording["requests"], key=lambda row: int(row["arrival_step"]))
         for place, row in enumerate(arrivals):
             request = _request(row, place, config["max_model_len"])
             self._arrivals.setdefault(int(row["arrival_step"]), []).append(request)
@@ -121,7 +126,7 @@ def _request(row: Mapping[str, Any], place: int, max_model_len: int) -> Request:
     return request
 
 
-def _scheduler(config: Mapping[str, Any]) -> tuple[Scheduler, BlockPool]:
+def _scheduler(config: Mapping[str, Any], requests: list[Mapping[str, Any]]) -> tuple[Scheduler, BlockPool]:
     policy = config.get("policy", "fcfs")
     if policy == "faster_transformer":
         static = Static(
@@ -129,10 +134,33 @@ def _scheduler(config: Mapping[str, Any]) -> tuple[Scheduler, BlockPool]:
         )
         return static, BlockPool(config["num_gpu_blocks"], config["block_size"])
     if policy in ("fcfs", "priority"):
-        for feature in ("enable_prefix_caching", "async_scheduling"):
-            if config.get(feature):
-                raise InvalidInput([problem(f"config.{feature}", True, "not available")])
+        if config.get("async_scheduling"):
+            raise InvalidInput([problem("config.async_scheduling", True, "not available")])
         keys = {field.name for field in fields(Vllm)}
         parameters = {key: value for key, value in config.items() if key in keys}
-        return Vllm(**parameters), BlockPool(config["num_gpu_blocks"] - 1, config["block_size"])
+        blocks, block_size = config["num_gpu_blocks"] - 1, config["block_size"]
+        if config.get("enable_prefix_caching"):
+            return Vllm(**parameters), PrefixCache(blocks, block_size, Contents(_prefixes(requests)))
+        return Vllm(**parameters), BlockPool(blocks, block_size)
     raise InvalidInput([problem("config.policy", policy, "not available; one of fcfs, priority, faster_transformer")])
+
+
+def _prefixes(requests: list[Mapping[str, Any]]) -> Prefixes | None:
+    """The prompts' shared beginnings; requests are numbered as they stand here."""
+    places = {row["id"]: place for place, row in enumerate(requests)}
+    names: dict[str, int] = {}
+    segments: list[int] = []
+    tokens: list[int] = []
+    offset = [0]
+    for row in requests:
+        left = int(row["prompt_len"])
+        for name, count in row.get("prefix", ()):
+            count = min(int(count), left)
+            left -= count
+            follows = places.get(name[4:]) if name.startswith("req:") else None
+            segments.append(names.setdefault(name, len(names)) if follows is None else -follows - 1)
+            tokens.append(count)
+        offset.append(len(segments))
+    if not segments:
+        return None
+    return Prefixes(np.array(offset), np.array(segments), np.array(tokens))
