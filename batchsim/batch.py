@@ -84,6 +84,8 @@ class Batch:
         self._scheduler, self._hold, self._oracle, self._log = scheduler, hold, oracle, log
         self._admissions = 0
         self.planning = False
+        self.flight_ticked = False  # asynchronous scheduling: the step in flight is a tick,
+        self.flight_singly: set[int] = set()  # and these take a token outside the group's clock
         if isinstance(pool, PrefixCache):
             pool.scheduled = self._scheduled
         self.open_step()
@@ -234,7 +236,7 @@ class Batch:
         """
         if request.index not in self.seats:
             self._broken("only a running request is preempted", f"preempt({request.id})")
-        given = self._withdraw(request)
+        given = self.withdraw(request)
         lost = self._unseat(request, given)
         request.preemptions += 1
         request.lost_tokens = lost
@@ -386,7 +388,7 @@ class Batch:
         self.prefilling[request.index] = request
         self.step.admitted.append(request)
 
-    def _withdraw(self, request: Request) -> int:
+    def withdraw(self, request: Request) -> int:
         """Undo what this step gave the request, except its blocks; returns the tokens given back."""
         step, index = self.step, request.index
         if step.entries is not None:
@@ -407,9 +409,11 @@ class Batch:
 
         scheduled: tokens that this step would have computed; their full blocks are published all the same.
         """
-        if request.base is not None:
+        grouped = request.base is not None
+        if grouped:
             self.group.leave(request)
         lost = request._computed
+        scheduled -= self._in_flight(request, grouped)
         self.pool.release(request, request.blocks, max(request.published, lost + scheduled))
         request._computed = request.blocks = request.hold_blocks = 0
         del self.seats[request.index]
@@ -424,7 +428,12 @@ class Batch:
         ahead = 0
         if self.planning and (request.index in step.named or (step.tick and request.base is not None)):
             ahead = 1
+        ahead -= self._in_flight(request, request.base is not None)
         return max(request.published, request.computed_tokens + ahead)
+
+    def _in_flight(self, request: Request, grouped: bool) -> int:
+        """1 if a token of the request is computed by a step that has not ended: its block is not yet published."""
+        return 1 if (grouped and self.flight_ticked) or request.index in self.flight_singly else 0
 
 
 def _newest(request: Request, past: int) -> bool:

@@ -54,6 +54,7 @@ class Engine:
         self.cancelled: list[Request] = []  # to be dropped when the running step ends
         self.finished: list[Request] = []  # by the step settled last, in batch order
         self._held: list[Request] = []
+        self._ended: list[Request] = []  # by the step committed last
         self._name = name
         self._spun = 0  # tokens computed since one was emitted, in steps that preempted
 
@@ -102,17 +103,29 @@ class Engine:
 
     def settle(self, decodes: bool, ticks: int, first_end_ns: int, end_ns: int) -> None:
         """The planned step has run `ticks` times; the first run ended at first_end_ns, the last at end_ns."""
-        batch, group = self.batch, self.batch.group
-        step = batch.step
+        self.commit(decodes, ticks, first_end_ns, end_ns)
+        self.conclude(end_ns)
+        if self.cancelled:
+            self.drop_cancelled()
+
+    def commit(self, decodes: bool, ticks: int, first_end_ns: int, end_ns: int) -> None:
+        """Count what the step computes and emits; those whose last token that is are ended by `conclude`."""
+        batch, group, step = self.batch, self.batch.group, self.batch.step
         batch.now_ns = end_ns
         batch.planning = False
-        self.finished = ended = []
+        self._ended = ended = []
         if decodes:
             group.advance(ticks, first_end_ns, end_ns)
             if group.next_end <= group.clock.ticks:
                 ended.extend(group.pop_ended())
         if step.chunks or step.named:
-            self._settle_singly(decodes, end_ns, ended)
+            self._emit_singly(decodes, end_ns, ended)
+
+    def conclude(self, end_ns: int) -> None:
+        """The step is over: its last tokens are out."""
+        batch = self.batch
+        batch.now_ns = end_ns
+        self.finished = ended = self._ended
         if ended:
             if len(ended) > 1:
                 ended.sort(key=_seat)
@@ -121,16 +134,11 @@ class Engine:
             self._spun = 0
         if self.hold and self._held:
             self._release_held()
-        if self.cancelled:
-            for request in self.cancelled:
-                if request.finished_ns == NEVER:
-                    self._drop_cancelled(request)
-            self.cancelled.clear()
         if ended and self.on_done is not None:
             for request in ended:
                 self.on_done(request)
 
-    def _settle_singly(self, decodes: bool, end_ns: int, ended: list[Request]) -> None:
+    def _emit_singly(self, decodes: bool, end_ns: int, ended: list[Request]) -> None:
         batch, step = self.batch, self.batch.step
         for request in step.named.values():
             request._computed += 1
@@ -174,6 +182,43 @@ class Engine:
             return
         self.batch.drop(request)
         self.recorder.close(request, Status.COMPLETED, self.number, end_ns)
+
+    # -- one step ahead ----------------------------------------------------------------------------------------------
+
+    def fly(self, decodes: bool, end_ns: int) -> None:
+        """Asynchronous scheduling: `commit` one step when it starts, so that the next can be planned while it runs.
+
+        A request whose last token by its limits is now in flight decodes no more; one that will stop by itself does.
+        """
+        batch, group, step = self.batch, self.batch.group, self.batch.step
+        singly = [request.index for request in step.named.values()]
+        singly += [chunk.request.index for chunk in step.chunks.values()]
+        self.commit(decodes, 1, end_ns, end_ns)
+        for request in self._ended:
+            foreseen = request.limit >= min(request.max_tokens, batch.max_model_len - request.prompt_tokens)
+            if not foreseen and request.base is None:
+                group.join(request, end_ns, ticked=decodes)
+            elif foreseen and request.base is not None:
+                group.leave(request)
+                singly.append(request.index)
+            request.ending = foreseen
+        batch.flight_ticked, batch.flight_singly = decodes, set(singly)
+
+    def land(self, end_ns: int) -> None:
+        """The step in flight is over; the next is planned. What that one grants a request that ended now is wasted."""
+        batch = self.batch
+        batch.flight_ticked, batch.flight_singly = False, set()
+        self._ended = [request for request in self._ended if request.index in batch.seats or request.index in batch.queue]
+        for request in self._ended:
+            batch.withdraw(request)
+        self.conclude(end_ns)
+
+    def drop_cancelled(self) -> None:
+        """Those given up during the step lose their seats."""
+        for request in self.cancelled:
+            if request.finished_ns == NEVER:
+                self._drop_cancelled(request)
+        self.cancelled.clear()
 
     def _release_held(self) -> None:
         batch = self.batch

@@ -38,6 +38,7 @@ class Request:
         "clock",
         "declared",
         "ended",
+        "ending",
         "finished_ns",
         "first_token_ns",
         "fresh_ns",
@@ -115,6 +116,7 @@ class Request:
         self.hold_blocks = 0  # reserved at admission
         self.seat = -1  # admissions are numbered
         self.ended = False
+        self.ending = False  # its last token is in flight: it holds its seat, but computes no more
         self.cancelled = False
         self.hit_tokens = 0
         self.path: Any = None  # the prefix cache's: its contents, the runs of cached blocks it holds,

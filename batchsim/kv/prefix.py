@@ -191,6 +191,8 @@ class PrefixCache(BlockPool):
             return
         path, held, size = request.path, request.held, self.size
         assert path is not None
+        if path.follows:
+            self._catch_up(path)  # what they published before comes first; it may split the nodes held here
         node = self._root
         if held is None:
             held = request.held = []
@@ -206,10 +208,6 @@ class PrefixCache(BlockPool):
                 request.keyed = target
                 self._version += 1
                 return
-        if path.follows:
-            others = [index for index in path.follows if index in self._live and index != request.index]
-            for index in others:
-                self._attach(self._live[index], self.scheduled(self._live[index]) // size)
         while depth < target:
             signature = path.signature(depth * size, (depth + 1) * size)
             child = node.children.get(signature)

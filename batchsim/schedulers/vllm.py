@@ -127,7 +127,7 @@ class Vllm:
         for request in requests:
             if budget <= 0:
                 break
-            if request.index not in b.seats:
+            if request.ending or request.index not in b.seats:
                 continue
             tokens = request.remaining_tokens
             if 0 < cap < tokens:
@@ -171,6 +171,8 @@ def _prefills_come_last(b: Batch) -> bool:
     """Whether every running request that prefills stands behind every one that decodes."""
     left = len(b.prefilling)
     for request in reversed(b.seats.values()):
+        if request.ending:
+            continue
         if request.index not in b.prefilling:
             return False
         left -= 1

@@ -71,6 +71,8 @@ class _Player:
             self._arrivals.setdefault(int(row["arrival_step"]), []).append(request)
             if row.get("abort_step") is not None:
                 self._aborts.setdefault(int(row["abort_step"]), []).append(request)
+        self._ahead = bool(config.get("async_scheduling"))
+        self._in_flight = False  # whether anybody decodes in the step planned before
         self._last_arrival = max(self._arrivals, default=-1)
 
     def over(self, number: int) -> bool:
@@ -88,6 +90,8 @@ class _Player:
         batch.draining = number >= self._last_arrival
         for request in self._arrivals.get(number, ()):
             engine.push(request, number)
+        if self._ahead:
+            engine.fly(self._in_flight, number + 1)  # the step planned before: it runs while this one is planned
         for request in self._aborts.get(number, ()):
             if request.index in batch.seats or request.index in batch.queue:
                 engine.cancel(request, number, busy=False)
@@ -96,12 +100,17 @@ class _Player:
         step = batch.step
         entries = list(step.entries.values()) if step.entries is not None else []
         sched = [self._entry(entry) for entry in entries]
+        preempted = [request.id if self._sarathi else [request.id, lost] for request, lost in step.preempted]
         decodes = not step.empty and batch.shape().decode_seqs > 0
-        engine.settle(decodes, 1, number + 1, number + 1)
+        if self._ahead:
+            engine.land(number + 1)
+            self._in_flight = decodes
+        else:
+            engine.settle(decodes, 1, number + 1, number + 1)
         return {
             "step": number,
             "sched": sched,
-            "preempted": [request.id if self._sarathi else [request.id, lost] for request, lost in step.preempted],
+            "preempted": preempted,
             "finished": [request.id for request in engine.finished],
             "running": [request.id for request in batch.seats.values()],
             "waiting": [request.id for request in batch.queue.values()],
@@ -134,8 +143,6 @@ def _scheduler(config: Mapping[str, Any], requests: list[Mapping[str, Any]]) -> 
         )
         return static, BlockPool(config["num_gpu_blocks"], config["block_size"])
     if policy in ("fcfs", "priority"):
-        if config.get("async_scheduling"):
-            raise InvalidInput([problem("config.async_scheduling", True, "not available")])
         keys = {field.name for field in fields(Vllm)}
         parameters = {key: value for key, value in config.items() if key in keys}
         blocks, block_size = config["num_gpu_blocks"] - 1, config["block_size"]
