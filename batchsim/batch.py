@@ -80,6 +80,7 @@ class Batch:
         self.max_model_len = max_model_len
         self.step = Step()
         self.hold_until_tick = -1
+        self.headroom = 0  # blocks that a run of equal steps leaves free
         self.rejected: list[tuple[Request, str]] = []
         self._scheduler, self._hold, self._oracle, self._log = scheduler, hold, oracle, log
         self._admissions = 0
@@ -139,6 +140,12 @@ class Batch:
             return request.blocks
         ahead = 1 if self.step.tick or request.index in self.step.named else 0
         return max(request.hold_blocks, -(-(request.computed_tokens + ahead) // self.block))
+
+    def blocks_due(self, request: Request | None = None) -> int:
+        """Blocks that the next token of this decoding request opens; without one, those that `decode()` would take."""
+        if request is None:
+            return self.group.blocks_needed() + sum(map(self._block_due, self.resting.values()))
+        return self.group.block_due(request) if request.base is not None else self._block_due(request)
 
     def output_tokens(self, request: Request) -> int:
         """What the request will really generate: for schedulers that declare themselves an oracle.

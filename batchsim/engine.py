@@ -16,7 +16,7 @@ from batchsim.kv.blocks import BlockPool
 from batchsim.recorder import Recorder
 from batchsim.records import NEVER, Status
 from batchsim.request import Request
-from batchsim.scheduler import ONCE, Scheduler, Verdict, Wait, attribute
+from batchsim.scheduler import ONCE, Scheduler, Until, Verdict, Wait, attribute
 
 Done = Callable[[Request], None]
 
@@ -49,13 +49,15 @@ class Engine:
             log=log,
             max_model_len=max_model_len,
         )
+        self.batch.headroom = attribute(scheduler, "headroom", 0)
         self.refuse = attribute(scheduler, "refuse", None)
         self.on_done = on_done
+        self.turned_away = False  # a plan rejected somebody
         self.cancelled: list[Request] = []  # to be dropped when the running step ends
         self.finished: list[Request] = []  # by the step settled last, in batch order
         self._held: list[Request] = []
         self._ended: list[Request] = []  # by the step committed last
-        self._name = name
+        self.name = name
         self._spun = 0  # tokens computed since one was emitted, in steps that preempted
 
     # -- between steps ---------------------------------------------------------------------------------------------
@@ -74,7 +76,7 @@ class Engine:
             self.batch.now_ns = now_ns
             self._drop_cancelled(request)
 
-    def plan(self, now_ns: int) -> Verdict | Wait:
+    def plan(self, now_ns: int) -> Verdict | Until | Wait:
         """Let the scheduler build the next step, in `batch.step`."""
         batch = self.batch
         batch.now_ns = now_ns
@@ -83,7 +85,8 @@ class Engine:
         step = batch.step
         if step.named:
             batch.close_step()
-            verdict = ONCE
+            if step.named:  # somebody joins the group when the step ends
+                verdict = ONCE
         for request in step.admitted:
             if request.index not in batch.seats:
                 continue
@@ -192,7 +195,7 @@ class Engine:
         """
         batch, group, step = self.batch, self.batch.group, self.batch.step
         singly = [request.index for request in step.named.values()]
-        singly += [chunk.request.index for chunk in step.chunks.values()]
+        singly += [r.index for r, tokens, past in step.chunks.values() if past + tokens == r.prompt_tokens + r._emitted]
         self.commit(decodes, 1, end_ns, end_ns)
         for request in self._ended:
             foreseen = request.limit >= min(request.max_tokens, batch.max_model_len - request.prompt_tokens)
@@ -232,6 +235,7 @@ class Engine:
 
     def _settle_rejected(self) -> None:
         rejected, self.batch.rejected = self.batch.rejected, []
+        self.turned_away = True
         for request, reason in rejected:
             self.recorder.reasons[request.index] = reason
             self.recorder.close(request, Status.REJECTED, self.number)
@@ -270,21 +274,22 @@ class Engine:
         live = [*batch.seats.values(), *batch.queue.values()]
         if self._spun > 20 * (batch.pool.total * batch.block + sum(r.known_tokens for r in live)):
             raise NoProgress(
-                f"scheduler {self._name!r} evicts and recomputes without end: {self._spun:,} tokens since one was emitted, "
+                f"scheduler {self.name!r} evicts and recomputes without end: {self._spun:,} tokens since one was emitted, "
                 f"{len(batch.seats)} running, {len(batch.queue)} waiting, {batch.free} of {batch.pool.total} blocks free"
             )
 
-    def log_entry(self, number: int, start_ns: int, end_ns: int) -> dict[str, Any]:
-        """The step just settled, as a line of the step log."""
-        batch, step = self.batch, self.batch.step
-        entries: list[Entry] = list(step.entries.values()) if step.entries is not None else []
+    def log_entry(
+        self, number: int, start_ns: int, end_ns: int, entries: list[Entry], preempted: list[tuple[Request, int]]
+    ) -> dict[str, Any]:
+        """The step that is over, as a line of the step log."""
+        batch = self.batch
         return {
             "step": number,
             "replica": self.number,
             "start_s": start_ns / 1e9,
             "end_s": end_ns / 1e9,
             "sched": [[e.request.id, e.tokens, e.computed_before] for e in entries],
-            "preempted": [[request.id, lost] for request, lost in step.preempted],
+            "preempted": [[request.id, lost] for request, lost in preempted],
             "finished": [request.id for request in self.finished],
             "running": [request.id for request in batch.seats.values()],
             "waiting": [request.id for request in batch.queue.values()],

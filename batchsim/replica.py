@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isqrt
+from typing import NamedTuple
 
 from simpy import Environment
 from simpy.events import Event
 
+from batchsim.batch import Entry
 from batchsim.cost.model import CostModel, Shape
 from batchsim.engine import Engine
 from batchsim.errors import NoProgress, RuleBroken
 from batchsim.records import FS_PER_NS
 from batchsim.request import Request
-from batchsim.scheduler import DEAF, ONCE, Verdict, Wait
+from batchsim.scheduler import DEAF, ONCE, Until, Verdict, Wait
 
 HALF_NS = FS_PER_NS // 2
 LONGEST_RUN_FS = 4 * 10**18  # sums of a row stay inside 64 bits
@@ -39,10 +41,37 @@ class Alarm(Event):
         env.schedule(self, priority, delay_ns)  # type: ignore[arg-type]  # any whole number orders events
 
 
-class Replica:
-    """`single`: it is the only one, so that after a step it may plan at once instead of letting others end first."""
+class Planned(NamedTuple):
+    """A step planned ahead: what it computes, and how things stood when it was planned."""
 
-    def __init__(self, env: Environment, engine: Engine, cost: CostModel, *, single: bool = True, step: bool = False) -> None:
+    verdict: Verdict
+    shape: Shape
+    running: int
+    waiting: int
+    kv_blocks_used: int
+    preempted: int
+    entries: list[Entry]
+    evicted: list[tuple[Request, int]]
+
+
+class Replica:
+    """One engine with its clock.
+
+    single: it is the only one, so that after a step it may plan at once instead of letting others end first.
+    step: take no runs of steps as one event.  ahead: asynchronous scheduling, each step planned when the one before starts.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        engine: Engine,
+        cost: CostModel,
+        *,
+        single: bool = True,
+        step: bool = False,
+        ahead: bool = False,
+        horizon_ns: int | None = None,
+    ) -> None:
         self.env = env
         self.engine = engine
         self.batch = engine.batch
@@ -54,19 +83,26 @@ class Replica:
         self._alarm_at = 0
         self._planned = False
         self._shape = Shape(0, 0, 0, 0, 0, 0)
-        self._verdict: Verdict = ONCE
+        self._verdict: Verdict | Until = ONCE
         self._start_ns = self._start_fs = self._end_fs = self._first_fs = self._growth_fs = 0
         self._ticks = 1
         self._waiting_then = 0
         self._late: list[int] = []  # arrivals during a deaf run
         self._evicted = 0  # in plans that came to nothing
         self._steps = 0
+        self._ahead = ahead
+        self._horizon_ns = horizon_ns
+        self._next: Planned | None = None  # planned while the step before it runs
+        self._flown: Planned | None = None  # in flight; None during a run of steps, which is settled when it ends
+        self._news = False  # something came since the last plan
+        self.last_ns = 0  # when something last happened here
 
     # -- what comes from outside -------------------------------------------------------------------------------------
 
     def arrive(self, request: Request) -> str | None:
         """Take a request, or say why not."""
         engine = self.engine
+        self.last_ns = self.env._now  # type: ignore[assignment]
         if engine.refuse is not None:
             self.batch.now_ns = self.env._now  # type: ignore[assignment]
             reason = engine.refuse(request, self.batch)
@@ -74,6 +110,7 @@ class Replica:
                 self.wake()
                 return str(reason)
         engine.push(request, self.env._now)  # type: ignore[arg-type]
+        self._news = True
         if not self._busy:
             self.wake()
         elif self._ticks > 1:
@@ -86,6 +123,8 @@ class Replica:
     def cancel(self, request: Request) -> None:
         """The client of a request that is still here gave up."""
         self.engine.cancel(request, self.env._now, busy=self._busy)  # type: ignore[arg-type]
+        self._news = True
+        self.last_ns = self.env._now  # type: ignore[assignment]
         if not self._busy:
             self.wake()
         elif self._ticks > 1:
@@ -113,7 +152,10 @@ class Replica:
     def _on_end(self, alarm: Event) -> None:
         if alarm is not self._alarm:
             return
-        now_ns: int = self.env._now  # type: ignore[assignment]
+        self.last_ns = now_ns = self.env._now  # type: ignore[assignment]
+        if self._ahead:
+            self._on_end_ahead(now_ns)
+            return
         self._settle(self._ticks, now_ns)
         self._busy = False
         if self._single:
@@ -125,7 +167,10 @@ class Replica:
     def _on_resume(self, alarm: Event) -> None:
         if alarm is self._alarm:
             self._planned = False
-            self._plan(self.env._now, self._end_fs)  # type: ignore[arg-type]
+            if self._ahead:
+                self._go_on(self.env._now)  # type: ignore[arg-type]
+            else:
+                self._plan(self.env._now, self._end_fs)  # type: ignore[arg-type]
 
     def _plan(self, now_ns: int, now_fs: int) -> None:
         engine, batch = self.engine, self.batch
@@ -134,19 +179,26 @@ class Replica:
             step = batch.step
             if not step.empty:
                 if isinstance(verdict, Wait):
-                    raise RuleBroken(engine._name, "a wait comes with an empty step", f"Wait at {now_ns / 1e9} s")
-                self._start(now_ns, now_fs, verdict)
+                    raise RuleBroken(engine.name, "a wait comes with an empty step", f"Wait at {now_ns / 1e9} s")
+                if self._ahead:
+                    self._launch(now_ns, now_fs, self._as_planned(verdict))
+                else:
+                    self._start(now_ns, now_fs, verdict)
                 return
             if not step.preempted:
+                if engine.turned_away:  # others may be next, and their clients may have sent again
+                    engine.turned_away = False
+                    continue
                 self._alarm = None
+                self._planned = False
                 if isinstance(verdict, Wait) and verdict.until_ns is not None and verdict.until_ns > now_ns:
                     self._set_alarm(verdict.until_ns - now_ns, PLAN, self._on_plan)
                 return
             self._evicted += len(step.preempted)
             self._log(now_ns, now_ns)
-        raise NoProgress(f"scheduler {engine._name!r} planned {EMPTY_PLANS} empty steps at {now_ns / 1e9} s")
+        raise NoProgress(f"scheduler {engine.name!r} planned {EMPTY_PLANS} empty steps at {now_ns / 1e9} s")
 
-    def _start(self, now_ns: int, now_fs: int, verdict: Verdict) -> None:
+    def _start(self, now_ns: int, now_fs: int, verdict: Verdict | Until) -> None:
         batch = self.batch
         self._shape = shape = batch.shape()
         first_fs, growth_fs = self.cost.price(shape)
@@ -159,7 +211,10 @@ class Replica:
             self._end_fs = now_fs + first_fs
         else:
             self._growth_fs = growth_fs
-            self._ticks = ticks = self._run_length()
+            ticks = self._run_length()
+            if verdict.__class__ is Until:
+                ticks = self._bounded(verdict, ticks)  # type: ignore[arg-type]
+            self._ticks = ticks
             self._end_fs = now_fs + self._duration_fs(ticks)
         self._set_alarm((self._end_fs + HALF_NS) // FS_PER_NS - now_ns, END, self._on_end)
 
@@ -169,10 +224,17 @@ class Replica:
         end = group.next_end
         if group.size == group.ghosts:
             end = max(self.batch.hold_until_tick, group.clock.ticks + 1)
-        ticks = 1 + group.ticks_that_fit(self.batch.pool.free, end - group.clock.ticks - 1)
+        ticks = 1 + group.ticks_that_fit(self.batch.pool.free - self.batch.headroom, end - group.clock.ticks - 1)
         while ticks > 1 and self._duration_fs(ticks) > LONGEST_RUN_FS:
             ticks //= 2
         return ticks
+
+    def _bounded(self, until: Until, ticks: int) -> int:
+        """Of a run's ticks, those before its scheduler wants to be asked again."""
+        self._verdict = until.verdict
+        if until.ticks is not None:
+            ticks = min(ticks, max(until.ticks, 1))
+        return ticks if until.ns is None else min(ticks, self._ticks_until(until.ns))
 
     def _duration_fs(self, ticks: int) -> int:
         return ticks * self._first_fs + self._growth_fs * (ticks * (ticks - 1) // 2)
@@ -201,7 +263,7 @@ class Replica:
             ticks += 1
         return max(ticks, 1)
 
-    def _settle(self, ticks: int, end_ns: int) -> None:
+    def _settle(self, ticks: int, end_ns: int, *, cancel: bool = True) -> None:
         """The step, or `ticks` ticks of the run, are over."""
         engine, batch, step = self.engine, self.batch, self.batch.step
         group, pool = batch.group, batch.pool
@@ -223,9 +285,125 @@ class Replica:
             )
         )  # fmt: skip
         self._evicted = 0
-        engine.settle(decodes > 0, ticks, first_end_ns, end_ns)
+        engine.commit(decodes > 0, ticks, first_end_ns, end_ns)
+        engine.conclude(end_ns)
+        if cancel and engine.cancelled:
+            engine.drop_cancelled()
         if engine.recorder.steps is not None:
             self._log(self._start_ns, end_ns)
+
+    # -- asynchronous scheduling: each step is planned when the one before it starts -------------------------------------
+
+    def _as_planned(self, verdict: Verdict) -> Planned:
+        batch, step = self.batch, self.batch.step
+        self._news = False
+        evicted = len(step.preempted) + self._evicted
+        self._evicted = 0
+        return Planned(
+            verdict,
+            batch.shape(),
+            len(batch.seats),
+            len(batch.queue),
+            batch.pool.total - batch.pool.free,
+            evicted,
+            [] if step.entries is None else list(step.entries.values()),
+            step.preempted,
+        )
+
+    def _launch(self, now_ns: int, now_fs: int, planned: Planned, *, single: bool = False) -> None:
+        """Start a planned step and plan the next; or start a run of equal steps, the plans of which need no asking."""
+        shape = planned.shape
+        first_fs, growth_fs = self.cost.price(shape)
+        self._shape, self._verdict, self._busy = shape, planned.verdict, True
+        self._start_ns, self._start_fs, self._first_fs = now_ns, now_fs, first_fs
+        self._waiting_then = planned.waiting
+        self._growth_fs = 0
+        ticks = 0
+        if not (single or growth_fs is None or self._stepwise or planned.verdict is ONCE):
+            self._growth_fs = growth_fs
+            ticks = self._ticks_ahead(planned)
+        if ticks:
+            self._ticks, self._flown = ticks, None
+            self._end_fs = now_fs + self._duration_fs(ticks)
+            self._set_alarm((self._end_fs + HALF_NS) // FS_PER_NS - now_ns, END, self._on_end)
+            return
+        self._ticks, self._growth_fs, self._flown = 1, 0, planned
+        self._end_fs = now_fs + first_fs
+        end_ns = (self._end_fs + HALF_NS) // FS_PER_NS
+        if self._horizon_ns is not None and end_ns >= self._horizon_ns:
+            return  # nothing of it is seen
+        self._record(planned, end_ns)
+        self.engine.fly(shape.decode_seqs > 0, end_ns)
+        if self.engine.cancelled:
+            self.engine.drop_cancelled()
+        self._plan_next(now_ns)
+        self._set_alarm(end_ns - now_ns, END, self._on_end)
+
+    def _plan_next(self, now_ns: int) -> None:
+        verdict = self.engine.plan(now_ns)
+        step = self.batch.step
+        if step.empty:
+            self._next = None
+            self._evicted += len(step.preempted)
+        else:
+            if isinstance(verdict, Wait):
+                raise RuleBroken(self.engine.name, "a wait comes with an empty step", f"Wait at {now_ns / 1e9} s")
+            self._next = self._as_planned(verdict)
+
+    def _ticks_ahead(self, planned: Planned) -> int:
+        """Ticks before the one at whose start the plan could change."""
+        batch, group = self.batch, self.batch.group
+        if batch.step.chunks or planned.shape.decode_seqs != group.size or self.engine.cancelled:
+            return 0
+        if self._news and planned.verdict is not DEAF:
+            return 0
+        left = group.next_end - group.clock.ticks - 1
+        ticks = group.ticks_that_fit(batch.pool.free, left)
+        while ticks > 1 and self._duration_fs(ticks) > LONGEST_RUN_FS:
+            ticks //= 2
+        return ticks
+
+    def _on_end_ahead(self, now_ns: int) -> None:
+        engine, batch = self.engine, self.batch
+        if self._flown is None:
+            waiting = self._waiting_then
+            self._settle(self._ticks, now_ns, cancel=False)
+            batch.open_step()
+            if not batch.decode():
+                raise AssertionError("the run left blocks for its last step")
+            planned = self._as_planned(self._verdict)._replace(waiting=waiting)
+            self._launch(now_ns, self._end_fs, planned, single=True)
+            return
+        engine.land(now_ns)
+        self._log(self._start_ns, now_ns, self._flown)
+        self._busy = False
+        if self._single:
+            self._go_on(now_ns)
+        else:
+            self._set_alarm(0, PLAN, self._on_resume)
+            self._planned = True
+
+    def _go_on(self, now_ns: int) -> None:
+        planned, self._next = self._next, None
+        if planned is None:
+            self._plan(now_ns, self._end_fs)
+        else:
+            self._launch(now_ns, self._end_fs, planned)
+
+    def _record(self, planned: Planned, end_ns: int) -> None:
+        group, shape = self.batch.group, planned.shape
+        decodes = shape.decode_seqs > 0
+        streaming = group.size if decodes else 0
+        self.engine.recorder.iteration(
+            (
+                self.engine.number, self._start_ns, end_ns, 1, shape.prefill_tokens, shape.prefill_s2_x2, shape.decode_seqs,
+                shape.context_tokens, 0, planned.running, planned.waiting, planned.kv_blocks_used, planned.preempted,
+                group.clock.ticks, streaming - len(group.fresh) if decodes else 0, streaming, self._first_fs, 0,
+                self._start_fs - self._start_ns * FS_PER_NS,
+            )
+        )  # fmt: skip
+
+    # -- the end -----------------------------------------------------------------------------------------------------
 
     def _late_before_last_step(self, ticks: int) -> int:
         start_ns = (self._start_fs + self._duration_fs(ticks - 1) + HALF_NS) // FS_PER_NS
@@ -233,19 +411,22 @@ class Replica:
         self._late.clear()
         return late
 
-    def _log(self, start_ns: int, end_ns: int) -> None:
-        steps = self.engine.recorder.steps
-        if steps is not None:
-            steps.append(self.engine.log_entry(self._steps, start_ns, end_ns))
-            self._steps += 1
+    def _log(self, start_ns: int, end_ns: int, planned: Planned | None = None) -> None:
+        steps, step = self.engine.recorder.steps, self.batch.step
+        if steps is None:
+            return
+        entries = list((step.entries or {}).values()) if planned is None else planned.entries
+        evicted = step.preempted if planned is None else planned.evicted
+        steps.append(self.engine.log_entry(self._steps, start_ns, end_ns, entries, evicted))
+        self._steps += 1
 
     def close(self, now_ns: int) -> None:
         """The run is over: settle the steps of a run that ended before the horizon, drop the one that it cuts."""
-        if self._busy and self._ticks > 1:
+        if self._busy and (self._ticks > 1 or (self._ahead and self._flown is None)):
             ticks = self._ticks_until(now_ns) - 1
             if ticks >= 1:
                 end_ns = (self._start_fs + self._duration_fs(ticks) + HALF_NS) // FS_PER_NS
-                self._settle(ticks, end_ns)
+                self._settle(ticks, end_ns, cancel=False)
         self.engine.close(now_ns)
 
     def stuck(self) -> str | None:
@@ -253,6 +434,6 @@ class Replica:
         if self._busy or not (self.batch.queue or self.batch.seats):
             return None
         return (
-            f"scheduler {self.engine._name!r} stands still with {len(self.batch.queue)} waiting, {len(self.batch.seats)} "
+            f"scheduler {self.engine.name!r} stands still with {len(self.batch.queue)} waiting, {len(self.batch.seats)} "
             f"running and {self.batch.free} of {self.batch.pool.total} blocks free"
         )

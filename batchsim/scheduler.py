@@ -31,6 +31,14 @@ class Wait(NamedTuple):
     until_ns: int | None = None
 
 
+class Until(NamedTuple):
+    """As `verdict` (STEADY or DEAF), but plan again when `ticks` steps have passed or `ns` has come, at the latest."""
+
+    verdict: Verdict
+    ticks: int | None = None  # from 1: the step just planned
+    ns: int | None = None
+
+
 class Scheduler(Protocol):
     """A plain dataclass whose fields are its scenario keys, one instance a replica; fields with init=False are its state.
 
@@ -38,11 +46,12 @@ class Scheduler(Protocol):
     hold (False): requests that ended keep their seat and KV, and compute on, until the last of the batch has ended.
     order (None): a function of a request; the engine keeps `waiting` sorted by it. None: by arrival, evicted in front.
     caching (False): the replica's KV blocks remember their contents (`Batch.cached`).
+    headroom (0): blocks that a STEADY or DEAF run leaves free; short of them the scheduler is asked again.
     oracle (False): it reads output lengths; every result says so.
     refuse(request, batch) -> str | None: a reason to reject an arrival that it could never or will not serve.
     """
 
-    def plan(self, b: Batch) -> Verdict | Wait:
+    def plan(self, b: Batch) -> Verdict | Until | Wait:
         """Build the next step with the calls of `b`."""
         ...
 

@@ -128,7 +128,8 @@ def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bo
     for replica in replicas:
         replica.engine.on_done = clients.done
     clients.start()
-    end_ns = _until(env, resolved.horizon_ns)
+    _until(env, resolved.horizon_ns)
+    end_ns = max(replica.last_ns for replica in replicas) if resolved.horizon_ns is None else resolved.horizon_ns
     for replica in replicas:
         stuck = replica.stuck() if resolved.horizon_ns is None else None
         if stuck is not None:
@@ -149,14 +150,12 @@ def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bo
     )
 
 
-def _until(env: Environment, horizon_ns: int | None) -> int:
-    """Run to the end, or to the horizon, at which nothing happens any more; returns that time."""
+def _until(env: Environment, horizon_ns: int | None) -> None:
+    """Run to the end, or to the horizon, at which nothing happens any more."""
     if horizon_ns is None:
         env.run()
-        return int(env.now)
-    if horizon_ns > 0:
+    elif horizon_ns > 0:
         env.run(until=horizon_ns)
-    return horizon_ns
 
 
 def _replica(env: Environment, number: int, resolved: Resolved, contents: Contents, recorder: Recorder, stepwise: bool) -> Replica:
@@ -172,7 +171,15 @@ def _replica(env: Environment, number: int, resolved: Resolved, contents: Conten
         max_model_len=resolved.max_model_len,
         log=recorder.steps is not None,
     )
-    return Replica(env, engine, resolved.cost, single=resolved.replicas == 1, step=stepwise)
+    return Replica(
+        env,
+        engine,
+        resolved.cost,
+        single=resolved.replicas == 1,
+        step=stepwise,
+        ahead=attribute(scheduler, "async_scheduling", False),
+        horizon_ns=resolved.horizon_ns,
+    )
 
 
 def front_door(resolved: Resolved) -> Callable[[Request], str | None]:
