@@ -81,6 +81,7 @@ class Batch:
         self.step = Step()
         self.hold_until_tick = -1
         self.headroom = 0  # blocks that a run of equal steps leaves free
+        self.folds_output = False  # an evicted request's recompute is a prompt to its last token
         self.rejected: list[tuple[Request, str]] = []
         self._scheduler, self._hold, self._oracle, self._log = scheduler, hold, oracle, log
         self._admissions = 0
@@ -249,7 +250,7 @@ class Batch:
         request.lost_tokens = lost
         request.recomputed_tokens += lost
         self.step.preempted.append((request, lost))
-        request.queued_ns = self.now_ns
+        request.queued_ns = request.evicted_ns = self.now_ns
         if to == "head":
             self.queue.push_front(request)
         else:
@@ -297,7 +298,7 @@ class Batch:
             return Shape(0, 0, 0, 0, decodes, context)
         tokens = s2 = pasts = seqs = 0
         for request, chunk, past in step.chunks.values():
-            if chunk == 1 and _newest(request, past):  # what a resumed request lacks is its newest token: a decode
+            if chunk == 1 and not self.folds_output and _newest(request, past):  # what a resumed request lacks is its newest token: a decode
                 decodes += 1
                 context += past + 1
                 continue
@@ -375,7 +376,7 @@ class Batch:
         if self.pool.caching:
             self.pool.publish(request, past + tokens)
         if step.entries is not None:
-            decode = tokens == 1 and _newest(request, past)
+            decode = tokens == 1 and not self.folds_output and _newest(request, past)
             step.entries[request.index] = Entry(request, tokens, past, decode)
 
     def _log_decodes(self, entries: dict[int, Entry]) -> None:

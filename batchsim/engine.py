@@ -50,6 +50,7 @@ class Engine:
             max_model_len=max_model_len,
         )
         self.batch.headroom = attribute(scheduler, "headroom", 0)
+        self.batch.folds_output = attribute(scheduler, "folds_output", False)
         self.refuse = attribute(scheduler, "refuse", None)
         self.on_done = on_done
         self.turned_away = False  # a plan rejected somebody
@@ -94,6 +95,7 @@ class Engine:
                 request.admitted_ns = now_ns
                 request.prefix_hit_tokens = request.hit_tokens
             else:
+                self.recorder.evictions.extend((request.index, request.evicted_ns, now_ns))
                 request.resume_hit_tokens += request.hit_tokens
                 request.recomputed_tokens -= min(request.hit_tokens, request.lost_tokens)
         if step.preempted:
@@ -153,7 +155,7 @@ class Engine:
             if remaining == 0:
                 del batch.prefilling[request.index]
                 self._emit(request, decodes, end_ns, ended)
-            elif remaining == 1 and computed >= request.prompt_tokens:
+            elif remaining == 1 and computed >= request.prompt_tokens and not batch.folds_output:
                 del batch.prefilling[request.index]  # what is left of a resumed request is its newest token
                 batch.resting[request.index] = request
 
@@ -165,7 +167,7 @@ class Engine:
             request.first_token_ns = end_ns
         else:
             gap = end_ns - request.last_token_ns
-            self.batch.group.odd_gaps_ns.append(gap)
+            self.batch.group.odd_gaps.extend((gap, request.index, end_ns))
             if gap > request.odd_gap_ns:
                 request.odd_gap_ns = gap
         request.last_token_ns = end_ns
@@ -262,6 +264,8 @@ class Engine:
             status = Status.COMPLETED if request.ended else Status.RUNNING
             self.recorder.close(request, status, self.number, request.finished_ns)
         for request in batch.queue.values():
+            if request.evicted_ns != NEVER:
+                self.recorder.evictions.extend((request.index, request.evicted_ns, NEVER))
             request.waited_ns += now_ns - request.queued_ns
             self.recorder.close(request, Status.WAITING, self.number)
 

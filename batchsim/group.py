@@ -37,7 +37,7 @@ class DecodeGroup:
         "ghosts",
         "last_tick_ns",
         "next_end",
-        "odd_gaps_ns",
+        "odd_gaps",
         "size",
         "spans",
     )
@@ -49,7 +49,7 @@ class DecodeGroup:
         self.fresh: list[Request] = []  # joined at a step without a tick: their next gap is their own
         self.last_tick_ns = 0
         self.spans = array("q")  # index, from_tick, to_tick, …
-        self.odd_gaps_ns = array("q")
+        self.odd_gaps = array("q")  # gap_ns, index, end_ns, …
         self._block = block
         self._offsets = 0  # sum over rows of (computed tokens - ticks)
         self._residues = [0] * block
@@ -137,7 +137,7 @@ class DecodeGroup:
         if self.fresh:
             for request in self.fresh:
                 gap = first_end_ns - request.fresh_ns
-                self.odd_gaps_ns.append(gap)
+                self.odd_gaps.extend((gap, request.index, first_end_ns))
                 if gap > request.odd_gap_ns:
                     request.odd_gap_ns = gap
                 request.fresh_ns = NEVER

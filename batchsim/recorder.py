@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from batchsim.records import NEVER, Iterations, Requests, Spans, Status
+from batchsim.records import NEVER, Evictions, Int64, Iterations, Requests, Spans, Status
 from batchsim.request import Request
 from batchsim.workload.columns import Workload
 
@@ -25,6 +25,7 @@ class Recorder:
     def __init__(self, *, log: bool = False) -> None:
         self.reasons: dict[int, str] = {}
         self.steps: list[dict[str, Any]] | None = [] if log else None
+        self.evictions = array("q")  # index, evicted_ns, resumed_ns, …
         self._requests = array("q")
         self._iterations = array("q")
         self.iteration = self._iterations.extend  # one row, in the order of Iterations' fields
@@ -69,14 +70,28 @@ class Recorder:
 
 def spans(parts: list[tuple[int, array[int], array[int]]]) -> Spans:
     """The spans and odd gaps of each replica's group: (replica, spans, odd gaps)."""
-    tables = [np.frombuffer(rows, dtype=np.int64).reshape(-1, 3) for _, rows, _ in parts]
-    table = np.concatenate(tables) if tables else np.empty((0, 3), dtype=np.int64)
-    replica = np.repeat(np.array([number for number, _, _ in parts], dtype=np.int64), [len(rows) for rows in tables])
-    gaps = [np.frombuffer(gaps_ns, dtype=np.int64) for _, _, gaps_ns in parts]
+    rows = [_table(flat) for _, flat, _ in parts]
+    gaps = _stack([_table(flat) for _, _, flat in parts])
+    table = _stack(rows)
     return Spans(
         index=np.ascontiguousarray(table[:, 0]),
-        replica=replica,
+        replica=np.repeat(np.array([number for number, _, _ in parts], dtype=np.int64), [len(part) for part in rows]),
         from_tick=np.ascontiguousarray(table[:, 1]),
         to_tick=np.ascontiguousarray(table[:, 2]),
-        odd_gaps_ns=np.concatenate(gaps) if gaps else np.empty(0, dtype=np.int64),
+        odd_gaps_ns=np.ascontiguousarray(gaps[:, 0]),
+        odd_index=np.ascontiguousarray(gaps[:, 1]),
+        odd_end_ns=np.ascontiguousarray(gaps[:, 2]),
     )
+
+
+def evictions(flat: array[int]) -> Evictions:
+    """The preemptions of a run."""
+    return Evictions(*(np.ascontiguousarray(column) for column in _table(flat).T))
+
+
+def _table(flat: array[int]) -> Int64:
+    return np.frombuffer(flat, dtype=np.int64).reshape(-1, 3)
+
+
+def _stack(tables: list[Int64]) -> Int64:
+    return np.concatenate(tables) if tables else np.empty((0, 3), dtype=np.int64)

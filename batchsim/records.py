@@ -78,7 +78,8 @@ class Iterations:
     prefill_tokens, prefill_s2: computed prompt tokens (padding included), and sum of chunk * (past + chunk / 2), doubled to be whole.
     decode_seqs, context_tokens: sequences decoding (padding rows included) and the sum of their contexts, in the row's FIRST step.
     padded_tokens: tokens of one step that were computed for nobody (static padding of prompts, rows that have ended).
-    running, waiting, kv_blocks_used: as after scheduling, before its finishes, in the LAST repeat.  preempted: requests evicted.
+    running, waiting, kv_blocks_used: as after scheduling, before its finishes, in the LAST repeat.  kv_blocks_first: in the first.
+    preempted: requests evicted.
     Ticks: a step in which anyone decodes is a tick of the batch's decode clock. tick_before counts this replica's ticks
     before the row (the row holds `repeats` ticks if decode_seqs > 0, else none). In the first tick of the row
     `steady_seqs` sequences have the gap (end of this tick - end of the replica's previous tick), and in each further tick of the row
@@ -97,6 +98,7 @@ class Iterations:
     running: Int64
     waiting: Int64
     kv_blocks_used: Int64
+    kv_blocks_first: Int64
     preempted: Int64
     tick_before: Int64
     steady_seqs: Int64
@@ -115,7 +117,7 @@ class Spans:
     and the gap before that token is the time between the ends of ticks t - 1 and t (ticks count from 1).
 
     odd_gaps_ns: every other gap between consecutive tokens of a request (the first decode after a step without decodes,
-    the return from a preemption or a rest), pooled over requests; a request's longest one is `Requests.odd_gap_ns`.
+    the return from a preemption or a rest); odd_index: whose; odd_end_ns: when the token behind it came.
     """
 
     index: Int64
@@ -123,6 +125,17 @@ class Spans:
     from_tick: Int64
     to_tick: Int64
     odd_gaps_ns: Int64
+    odd_index: Int64
+    odd_end_ns: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Evictions:
+    """One entry a preemption, in no order: request `index` lost its seat at evicted_ns and had one again at resumed_ns, or NEVER."""
+
+    index: Int64
+    evicted_ns: Int64
+    resumed_ns: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +146,7 @@ class Records:
     requests: Requests
     iterations: Iterations
     spans: Spans
+    evictions: Evictions
     end_ns: int
     horizon_ns: int | None
     kv_blocks_total: int  # of one replica
@@ -144,4 +158,4 @@ class Records:
 def step_ends_ns(start_ns: Int64, frac_fs: Int64, first_fs: Int64, growth_fs: Int64, step: Int64) -> Int64:
     """End of the `step`-th step (from 1) of rows that start at start_ns + frac_fs: whole nanoseconds, halves up."""
     offset = frac_fs + step * first_fs + growth_fs * (step * (step - 1) // 2)
-    return start_ns + (offset + FS_PER_NS // 2) // FS_PER_NS
+    return np.asarray(start_ns + (offset + FS_PER_NS // 2) // FS_PER_NS)

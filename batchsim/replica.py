@@ -269,6 +269,7 @@ class Replica:
         group, pool = batch.group, batch.pool
         tokens, s2_x2, _, _, decodes, context = self._shape
         first_end_ns = end_ns
+        blocks_first = pool.total - pool.free
         if ticks > 1:
             pool.take(group.blocks_after(ticks - 1))
             first_end_ns = (self._start_fs + self._first_fs + HALF_NS) // FS_PER_NS
@@ -279,7 +280,7 @@ class Replica:
         engine.recorder.iteration(
             (
                 engine.number, self._start_ns, end_ns, ticks, tokens, s2_x2, decodes, context,
-                step.padded_tokens + group.ghosts, len(batch.seats), waiting, pool.total - pool.free,
+                step.padded_tokens + group.ghosts, len(batch.seats), waiting, pool.total - pool.free, blocks_first,
                 len(step.preempted) + self._evicted, group.clock.ticks, streaming - len(group.fresh) if decodes else 0,
                 streaming, self._first_fs, self._growth_fs, self._start_fs - self._start_ns * FS_PER_NS,
             )
@@ -397,8 +398,8 @@ class Replica:
         self.engine.recorder.iteration(
             (
                 self.engine.number, self._start_ns, end_ns, 1, shape.prefill_tokens, shape.prefill_s2_x2, shape.decode_seqs,
-                shape.context_tokens, 0, planned.running, planned.waiting, planned.kv_blocks_used, planned.preempted,
-                group.clock.ticks, streaming - len(group.fresh) if decodes else 0, streaming, self._first_fs, 0,
+                shape.context_tokens, 0, planned.running, planned.waiting, planned.kv_blocks_used,
+                planned.kv_blocks_used, planned.preempted, group.clock.ticks, streaming - len(group.fresh) if decodes else 0, streaming, self._first_fs, 0,
                 self._start_fs - self._start_ns * FS_PER_NS,
             )
         )  # fmt: skip

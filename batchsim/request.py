@@ -39,6 +39,7 @@ class Request:
         "declared",
         "ended",
         "ending",
+        "evicted_ns",
         "finished_ns",
         "first_token_ns",
         "fresh_ns",
@@ -130,6 +131,7 @@ class Request:
         self.last_token_ns = NEVER
         self.fresh_ns = NEVER  # when it joined the group, if that was not the end of a tick
         self.queued_ns = arrival_ns
+        self.evicted_ns = NEVER  # last
         self.seated_ns = NEVER
         self.waited_ns = 0
         self.ran_ns = 0

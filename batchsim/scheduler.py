@@ -47,6 +47,7 @@ class Scheduler(Protocol):
     order (None): a function of a request; the engine keeps `waiting` sorted by it. None: by arrival, evicted in front.
     caching (False): the replica's KV blocks remember their contents (`Batch.cached`).
     headroom (0): blocks that a STEADY or DEAF run leaves free; short of them the scheduler is asked again.
+    folds_output (False): what an evicted request emitted becomes part of its prompt, to be computed in chunks to the end.
     oracle (False): it reads output lengths; every result says so.
     refuse(request, batch) -> str | None: a reason to reject an arrival that it could never or will not serve.
     """

@@ -18,7 +18,7 @@ from batchsim.errors import NoProgress
 from batchsim.kv.blocks import BlockPool
 from batchsim.kv.content import Contents
 from batchsim.kv.prefix import PrefixCache
-from batchsim.recorder import Recorder, spans
+from batchsim.recorder import Recorder, evictions, spans
 from batchsim.records import Records
 from batchsim.replica import Replica
 from batchsim.request import Request
@@ -140,7 +140,8 @@ def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bo
         workload=workload,
         requests=recorder.requests(workload),
         iterations=recorder.iterations(),
-        spans=spans([(number, group.spans, group.odd_gaps_ns) for number, group in groups]),
+        spans=spans([(number, group.spans, group.odd_gaps) for number, group in groups]),
+        evictions=evictions(recorder.evictions),
         end_ns=end_ns,
         horizon_ns=resolved.horizon_ns,
         kv_blocks_total=resolved.capacity.blocks,

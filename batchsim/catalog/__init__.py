@@ -6,7 +6,7 @@ from batchsim.catalog.engine import Engine, SchedulerDefaults
 from batchsim.catalog.gpu import Gpu
 from batchsim.catalog.loader import engine, gpu, model, names, profile, profile_file, suggest
 from batchsim.catalog.model import ACTIVATION_BYTES, Dtype, KvDtype, Model, kv_bytes, weight_bytes
-from batchsim.catalog.profile import Fp8, Profile, Range
+from batchsim.catalog.profile import Fp8, Moe, Profile, Range
 
 __all__ = [
     "ACTIVATION_BYTES",
@@ -16,6 +16,7 @@ __all__ = [
     "Gpu",
     "KvDtype",
     "Model",
+    "Moe",
     "Profile",
     "Range",
     "SchedulerDefaults",

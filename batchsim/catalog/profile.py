@@ -30,6 +30,18 @@ class Fp8(BaseModel):
     exponent: float | None = Field(None, ge=1, description="of the smooth maximum")
 
 
+class Moe(BaseModel):
+    """Parameters of grouped expert kernels where they were measured; absent ones are the dense layers'."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    layer_us: float = Field(ge=0, description="gaps and routing of a layer of experts, us")
+    memory_efficiency: float = Field(gt=0, description="share of peak bandwidth, reading experts")
+    compute_efficiency: float = Field(gt=0, description="share of peak FLOP/s, multiplying experts")
+    exponent: float = Field(ge=1, description="of the smooth maximum")
+    evenness: float = Field(1.0, gt=0, le=1, description="how evenly experts are chosen: 1 is evenly")
+
+
 class Profile(Entry):
     """Efficiencies and gaps of a GPU's kernels: one set for all models, tensor parallel sizes and batch shapes."""
 
@@ -44,12 +56,23 @@ class Profile(Entry):
     attention_decode_efficiency: float = Field(gt=0, description="share of peak bandwidth, decode attention")
     seq_us_per_layer: float = Field(ge=0, description="time a sequence and layer, us")
     exponent: float = Field(ge=1, allow_inf_nan=True, description="of the smooth maximum of reading and multiplying")
+    sustained_slowdown: float = Field(
+        0.0, ge=0, description="how much slower products are at 8192 and more tokens a step than at 4096 and fewer, share"
+    )
     allreduce_latency_us: float | None = Field(None, ge=0, description="of one all-reduce, us; absent: not measured")
     allreduce_gb_per_s: float | None = Field(None, gt=0, description="of all-reduce, 10^9 bytes/s; absent: unknown")
+    allreduce_curve: dict[int, tuple[tuple[float, float], ...]] = Field(
+        default_factory=dict, description="GPUs -> measured all-reduce, [bytes, us] points; other counts: the two above"
+    )
     attn_decode_mixed_factor: float = Field(1.0, ge=1, description="decode attention in a step that also prefills")
     past_read_factor: float = Field(1.0, ge=0, description="how often a chunk reads its past KV, beside multiplying it")
     elementwise_us_per_layer: float = Field(0.0, ge=0, description="norm, rope and activation kernels a layer, us")
     elementwise_byte_factor: float = Field(0.0, ge=0, description="share of their bytes that reaches memory")
+    attention_decode_fp8_efficiency: float | None = Field(
+        None, gt=0, description="share of peak bandwidth, decode attention on an fp8 KV cache; absent: not measured"
+    )
+    moe: Moe | None = Field(None, description="grouped expert kernels; absent: as dense layers, not measured")
+    moe_fp8: Moe | None = Field(None, description="the same with fp8 weights")
     fp8: Fp8 | None = Field(None, description="fp8 kernels; absent: 16-bit efficiencies on fp8 peaks, not measured")
 
     mape_percent: float | None = Field(None, ge=0, description="held-out mean absolute error of a step's time, %")

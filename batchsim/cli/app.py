@@ -8,7 +8,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -88,6 +88,8 @@ def _print_version(wanted: bool) -> None:
 
 
 def _version() -> str:
+    from importlib import metadata  # slow to import, and seldom wanted
+
     try:
         return metadata.version("batchsim")
     except metadata.PackageNotFoundError:

@@ -74,7 +74,9 @@ def _side_by_side(recorded: Mapping[str, Any], played: Mapping[str, Any]) -> str
 
 
 def _cells(value: Any) -> list[str]:
-    """A step's entry in lines that fit a column, the schedule one request a line."""
-    if isinstance(value, list):
-        return [json.dumps(entry)[: COLUMN - 2] for entry in value] or ["none"]
-    return ["" if value is None else str(value)]
+    """A step's entry in lines that fit a column, one request a line; of a schedule's what is compared and the
+    phase."""
+    if isinstance(value, list) or value is None:
+        entries = [entry[:4] if isinstance(entry, list) else entry for entry in value or []]
+        return [json.dumps(entry)[: COLUMN - 2] for entry in entries] or ["none"]
+    return [str(value)]

@@ -43,4 +43,6 @@ def _rate(trace: Description) -> str:
 def _sharing(trace: Description) -> str:
     if trace.prefix_share is None:
         return "not told by this trace"
-    return f"{trace.prefix_share:.1%} of prompt tokens repeat an earlier prefix ({trace.prefix_block_tokens}-token blocks)"
+    return (
+        f"{trace.prefix_share:.1%} of prompt tokens repeat an earlier prefix ({trace.prefix_block_tokens}-token blocks)"
+    )

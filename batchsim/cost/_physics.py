@@ -10,8 +10,13 @@ tokens touch, token * N the time to multiply them; docs/explanation/cost-model.m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
-from batchsim.catalog import ACTIVATION_BYTES, Gpu, Model, Profile, weight_bytes
+from batchsim.catalog import ACTIVATION_BYTES, Gpu, Model, Moe, Profile, weight_bytes
+
+
+SUSTAINED_TOKENS = 4096
+"""A step of more tokens runs long enough for clocks to fall; at twice as many they have fallen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +48,57 @@ class Coefficients:
     seq_s: float
     window: int | None
     mixed_factor: float
+    allreduce: tuple[tuple[float, float], ...] = ()
+    """Measured all-reduces of all layers: (tokens, seconds), in place of a latency and a bandwidth."""
+    experts_token_s: float = 0.0
+    """Multiplying the routed experts, a token, where their kernels were measured apart; not in `token_s` then."""
+    experts_exponent: float | None = None
+    """Of the smooth maximum of the routed experts; None: they are joined with the dense layers."""
+    evenness: float = 1.0
+    slowdown: float = 0.0
 
     def read_of(self, tokens: int) -> float:
         """Time to read the weights that so many tokens touch: of the experts, those expected to be chosen, seconds.
 
         With each token choosing k of E experts evenly, n tokens are expected to touch E * (1 - (1 - k/E)^n).
         """
-        if not self.experts:
-            return self.read_s
-        touched = 1.0 - (1.0 - self.experts_per_token / self.experts) ** tokens
-        return self.read_s + self.read_experts_s * touched
+        return self.read_s + self.experts_read_of(tokens) if self.experts else self.read_s
+
+    def experts_read_of(self, tokens: int) -> float:
+        """Time to read the experts that so many tokens are expected to touch, seconds.
+
+        Uneven routing is even routing of fewer tokens: n^evenness of them.
+        """
+        return self.read_experts_s * (1.0 - (1.0 - self.experts_per_token / self.experts) ** tokens**self.evenness)
+
+    def sustained(self, tokens: int) -> float:
+        """How much slower products are in a long step: clocks fall under sustained load, and operands leave the L2."""
+        return 1.0 + self.slowdown * min(max(tokens / SUSTAINED_TOKENS - 1.0, 0.0), 1.0)
+
+    def allreduce_s(self, tokens: int) -> float:
+        """All-reduces of so many tokens, off the measured curve: linear between points, its last slope beyond."""
+        points = self.allreduce
+        if not points:
+            return 0.0
+        if tokens <= points[0][0]:
+            return points[0][1]
+        (n0, t0), (n1, t1) = points[-2:]
+        for low, high in pairwise(points):
+            if tokens <= high[0]:
+                (n0, t0), (n1, t1) = low, high
+                break
+        return t0 + (t1 - t0) * (tokens - n0) / (n1 - n0)
 
     def dense_s(self, tokens: int) -> float:
         """Time of the layers' matrix products and of all that grows with tokens alone, seconds."""
-        joined = smooth_max(self.read_of(tokens), self.token_s * tokens, self.exponent)
-        return self.fixed_s + joined + self.linear_token_s * tokens
+        work = tokens * self.sustained(tokens)
+        if self.experts_exponent is None:
+            joined = smooth_max(self.read_of(tokens), self.token_s * work, self.exponent)
+        else:
+            experts = self.experts_read_of(tokens), self.experts_token_s * tokens
+            joined = smooth_max(self.read_s, self.token_s * work, self.exponent)
+            joined += smooth_max(*experts, self.experts_exponent)
+        return self.fixed_s + joined + self.linear_token_s * tokens + self.allreduce_s(tokens)
 
 
 def smooth_max(a: float, b: float, exponent: float) -> float:
@@ -82,13 +123,18 @@ def coefficients(
     windowed = model.windowed_layers
     full = model.layers - windowed
     prefill_s, context_s, past_s = _attention_layer(profile, model, gpu, tp, kv_dtype)
+    moe = (profile.moe_fp8 if dtype == "fp8" else profile.moe) if model.experts else None
+    layers_us = model.layers * (layer_us + profile.elementwise_us_per_layer)
+    layers_us += model.moe_layers * moe.layer_us if moe else 0.0
     return Coefficients(
-        fixed_s=model.layers * (layer_us + profile.elementwise_us_per_layer) * 1e-6 + head_s + latency_s,
+        fixed_s=layers_us * 1e-6 + head_s + latency_s,
         read_s=model.always_params * weight_bytes(dtype) / (tp * bandwidth),
-        read_experts_s=model.routed_params * model.expert_weight_bytes(dtype) / (tp * bandwidth),
+        read_experts_s=model.routed_params
+        * model.expert_weight_bytes(dtype)
+        / (tp * (moe.memory_efficiency * gpu.bytes_per_s if moe else bandwidth)),
         experts=model.experts,
         experts_per_token=model.experts_per_token,
-        token_s=2 * model.active_layer_params / (tp * flops),
+        token_s=2 * (model.always_params if moe else model.active_layer_params) / (tp * flops),
         exponent=exponent,
         linear_token_s=ring_s + profile.elementwise_byte_factor * _elementwise_bytes(model, tp) / bandwidth,
         prefill_s=full * prefill_s,
@@ -100,7 +146,20 @@ def coefficients(
         seq_s=model.layers * profile.seq_us_per_layer * 1e-6,
         window=model.sliding_window if windowed else None,
         mixed_factor=profile.attn_decode_mixed_factor,
+        allreduce=_allreduce_points(profile, model, tp),
+        slowdown=profile.sustained_slowdown,
+        **(_experts(moe, model, gpu, tp, dtype) if moe else {}),
     )
+
+
+def _experts(moe: Moe, model: Model, gpu: Gpu, tp: int, dtype: str) -> dict[str, float]:
+    """The coefficients that routed experts have of their own where their kernels were measured."""
+    active = model.active_layer_params - model.always_params
+    return {
+        "experts_token_s": 2 * active / (tp * moe.compute_efficiency * gpu.peak_flops(dtype)),
+        "experts_exponent": moe.exponent,
+        "evenness": moe.evenness,
+    }
 
 
 def _dense_efficiencies(profile: Profile, dtype: str) -> tuple[float, float, float, float]:
@@ -116,13 +175,20 @@ def _dense_efficiencies(profile: Profile, dtype: str) -> tuple[float, float, flo
 
 def _allreduce(profile: Profile, model: Model, tp: int) -> tuple[float, float]:
     """Seconds a step and seconds a token of the two all-reduces of each layer."""
-    if tp == 1:
+    if tp == 1 or tp in profile.allreduce_curve:
         return 0.0, 0.0
     assert profile.allreduce_latency_us is not None
     assert profile.allreduce_gb_per_s is not None
     moved_bytes = ACTIVATION_BYTES * model.hidden * 2 * (tp - 1) / tp
     per_token_s = 2 * model.layers * moved_bytes / (profile.allreduce_gb_per_s * 1e9)
     return 2 * model.layers * profile.allreduce_latency_us * 1e-6, per_token_s
+
+
+def _allreduce_points(profile: Profile, model: Model, tp: int) -> tuple[tuple[float, float], ...]:
+    """Tokens and seconds of the two all-reduces of each layer, where they were measured on so many GPUs."""
+    points = profile.allreduce_curve.get(tp, ())
+    row_bytes = ACTIVATION_BYTES * model.hidden
+    return tuple((size / row_bytes, 2 * model.layers * us * 1e-6) for size, us in points)
 
 
 def _attention_layer(profile: Profile, model: Model, gpu: Gpu, tp: int, kv_dtype: str) -> tuple[float, float, float]:
@@ -132,7 +198,10 @@ def _attention_layer(profile: Profile, model: Model, gpu: Gpu, tp: int, kv_dtype
     KV, comes near the second.
     """
     flops = profile.attention_prefill_efficiency * gpu.bf16_dense_tflops * 1e12
-    bandwidth = profile.attention_decode_efficiency * gpu.bytes_per_s
+    efficiency = profile.attention_decode_efficiency
+    if kv_dtype == "fp8" and profile.attention_decode_fp8_efficiency is not None:
+        efficiency = profile.attention_decode_fp8_efficiency
+    bandwidth = efficiency * gpu.bytes_per_s
     heads = model.heads / tp
     if model.kv_lora_rank:
         rank, rope = model.kv_lora_rank, model.qk_rope_head_dim

@@ -44,11 +44,13 @@ class Calibrated:
         chosen = self._profile(gpu, context)
         keys = ("allreduce_gb_per_s", "allreduce_latency_us", "attn_decode_mixed_factor")
         given = {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
+        if not given.keys().isdisjoint(_LINK):
+            given["allreduce_curve"] = {}
         chosen = chosen.model_copy(update=given)
-        if context.tensor_parallel > 1:
+        if context.tensor_parallel > 1 and context.tensor_parallel not in chosen.allreduce_curve:
             _need_interconnect(chosen, gpu, context.tensor_parallel)
         priced = coefficients(chosen, model, gpu, context.tensor_parallel, context.dtype, context.kv_dtype)
-        return FormCost(priced, _describe(chosen, gpu, context, sorted(given)), chosen.range)
+        return FormCost(priced, _describe(chosen, gpu, context, sorted(given.keys() - {"allreduce_curve"})), chosen.range)
 
     def _profile(self, gpu: Gpu, context: CostContext) -> Profile:
         if self.profile is not None and self.profile.lower().endswith((".yaml", ".yml")):
@@ -65,8 +67,11 @@ class Calibrated:
         return found
 
 
+_LINK = ("allreduce_gb_per_s", "allreduce_latency_us")
+
+
 def _need_interconnect(profile: Profile, gpu: Gpu, tensor_parallel: int) -> None:
-    missing = [key for key in ("allreduce_gb_per_s", "allreduce_latency_us") if getattr(profile, key) is None]
+    missing = [key for key in _LINK if getattr(profile, key) is None]
     if missing:
         wanted = " and ".join(f"cost_model.{key}" for key in missing)
         rule = f"no all-reduce between {gpu.name} GPUs was measured: give {wanted}"
@@ -102,9 +107,9 @@ def _caveats(profile: Profile, gpu: Gpu, model: Model, context: CostContext) -> 
         caveats.append(f"{gpu.name} has no fp8 units: weights are read as fp8 and multiplied in 16 bits")
     elif context.dtype == "fp8" and profile.fp8 is None:
         caveats.append("fp8: 16-bit efficiencies on fp8 peaks, not measured")
-    if context.kv_dtype == "fp8":
+    if context.kv_dtype == "fp8" and profile.attention_decode_fp8_efficiency is None:
         caveats.append("fp8 KV: half the bytes at the 16-bit efficiency, not measured")
-    if model.experts:
+    if model.experts and (profile.moe_fp8 if context.dtype == "fp8" else profile.moe) is None:
         caveats.append("mixture of experts: dense efficiencies, evenly chosen experts, not measured")
     if model.kv_lora_rank:
         caveats.append("MLA: attention efficiencies of other heads, not measured")

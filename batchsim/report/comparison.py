@@ -101,14 +101,11 @@ def _causes(summary: Summary) -> list[tuple[float, str]]:
     stall = (summary["max_itl_ms"] or 0.0) / (summary["p50_itl_ms"] or 1.0)
     kind = (summary["scenario"].get("scheduler") or {}).get("kind")
     causes = [(0.05, f"nothing stands out: {percent(waits)} of a request's time is queue, GPU busy {percent(busy)}")]
+    took = f"{duration(queue)} of {duration(e2e)} in the queue, GPU busy {percent(busy)}"
     if kind in ("static", "dynamic") and busy < 0.9:
-        causes.append(
-            (waits, f"waiting for the batch to fill: {duration(queue)} in the queue, GPU busy {percent(busy)}")
-        )
-    else:
-        causes.append(
-            (waits, f"queueing: {duration(queue)} of {duration(e2e)} is spent waiting, GPU busy {percent(busy)}")
-        )
+        causes.append((waits, f"waiting for the batch to fill: {took}"))
+    else:  # a busy GPU's queue is a symptom where something else wastes its time
+        causes.append((waits / 2, f"queueing: {took}"))
     causes.append((padded, f"padding waste: {percent(padded)} of the computed tokens are for nobody"))
     if summary["preemptions"]:
         share = again / computed if computed else 0.0

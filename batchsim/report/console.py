@@ -118,6 +118,8 @@ def _facts_of(summary: Summary) -> list[tuple[str, str]]:
         if len(each) > 1:
             rows.append(("", ", ".join(f"{_TARGETS[key]} alone {percent(share)}" for key, share in each.items())))
     rows.append(("batch", _batch(summary)))
+    if summary.get("padded_fraction"):
+        rows.append(("padding", f"{percent(summary['padded_fraction'])} of the computed tokens are for nobody"))
     rows.append(("KV cache", _kv(summary)))
     if summary["cost_per_million_output_tokens"] is not None:
         rows.append(("cost", _cost(summary)))
@@ -144,9 +146,7 @@ def _goodput(summary: Summary) -> str:
 
 def _batch(summary: Summary) -> str:
     text = f"{number(summary['mean_running'])} running, {number(summary['mean_waiting'])} waiting on average"
-    text += f" · GPU busy {percent(summary['gpu_busy_fraction'])}"
-    padded = summary.get("padded_fraction")
-    return text + (f" · {percent(padded)} of the computed tokens are padding" if padded else "")
+    return f"{text} · GPU busy {percent(summary['gpu_busy_fraction'])}"
 
 
 def _kv(summary: Summary) -> str:

@@ -17,8 +17,9 @@ from batchsim.metrics import latency
 from batchsim.metrics.itl import pooled_gaps
 from batchsim.metrics.percentiles import percentile
 from batchsim.metrics.slo import Slo
+from batchsim.metrics.throughput import span_of
 from batchsim.metrics.ticks import slot_gaps_ns, tick_ends_ns, ticks_of
-from batchsim.records import NEVER, Records
+from batchsim.records import NEVER, Records, Status
 from batchsim.report.console import duration, percent
 from batchsim.report.files import write_atomically
 
@@ -107,8 +108,8 @@ def timeline(
         ]
         if corners:
             ax.add_collection(PolyCollection(corners, facecolors=colors[name], linewidths=0, label=name))
-    ax.set_xlim(start, end)
-    ax.set_ylim(len(shown) - 0.5, -0.5)
+    ax.set_xlim(start, end if end > start else start + 1)
+    ax.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     ax.set_xlabel("time (s)")
     ax.set_ylabel("requests, by arrival")
     if ax.get_legend_handles_labels()[0]:
@@ -139,11 +140,14 @@ def kv_occupancy(records: Records, replica: int = 0, *, ax: Axes | None = None) 
 def batch_size(records: Records, replica: int = 0, *, ax: Axes | None = None) -> Axes:
     """Requests running and waiting over time on one replica."""
     ax = _axes(ax)
+    requests, span_ns = records.requests, span_of(records).ns
     means: dict[str, float] = {}
     for name, color, style in (("running", BLUE, "-"), ("waiting", ORANGE, "--")):
-        times, values = _steps(records, replica, getattr(records.iterations, name).astype(np.float64))
+        column = getattr(records.iterations, name).astype(np.float64)
+        times, values = _queue(records, replica) if name == "waiting" else _steps(records, replica, column)
         ax.step(times, values, where="post", color=color, linewidth=1.2, linestyle=style)
-        means[name] = float((values[:-1] * np.diff(times)).sum() / (times[-1] - times[0])) if len(times) > 1 else 0.0
+        total = (requests.ran_ns if name == "running" else requests.waited_ns)[requests.replica == replica].sum()
+        means[name] = float(total / max(span_ns, 1))
         if len(times):
             peak = int(np.argmax(values))
             _note(ax, name, (times[peak], values[peak]), color, offset=(4, 3))
@@ -274,7 +278,7 @@ def _distribution(records: Records, metric: str) -> tuple[Float64, Float64]:
 
 
 def _itl_distribution(records: Records) -> tuple[Float64, Float64]:
-    gaps = pooled_gaps(records, expand=1 << 40)
+    gaps = pooled_gaps(records, fold=False)
     parts = [(values, weights) for values, weights in gaps.blocks()]
     if not parts:
         return np.empty(0), np.empty(0)
@@ -303,10 +307,32 @@ def _steps(records: Records, replica: int, column: Float64) -> tuple[Float64, Fl
     times = np.concatenate([start, end[idle]])
     order = np.argsort(times, kind="stable")
     times, values = times[order] / 1e9, np.concatenate([values, np.zeros(int(idle.sum()))])[order]
+    return _peaks(times, values)
+
+
+def _peaks(times: Float64, values: Float64) -> tuple[Float64, Float64]:
+    """A stair of at most 4 * POINTS steps."""
     if len(times) <= 4 * POINTS:
         return times, values
     heads = np.linspace(0, len(times) - 1, 4 * POINTS).astype(np.int64)
     return times[heads], np.maximum.reduceat(values, heads)  # the peaks stay
+
+
+def _queue(records: Records, replica: int) -> tuple[Float64, Float64]:
+    """(times in s, requests waiting), idle time included, when a batch may be filling.
+
+    Iterations say nothing of idle time, requests nothing of the queueing after a preemption: with preemptions the queue
+    is read off the iterations.
+    """
+    requests = records.requests
+    mine = (requests.replica == replica) & ~np.isin(requests.status, (Status.UNSENT, Status.REJECTED))
+    if requests.preemptions[mine].any():
+        return _steps(records, replica, records.iterations.waiting.astype(np.float64))
+    came, went = requests.arrival_ns[mine], (requests.arrival_ns + requests.waited_ns)[mine]
+    times = np.concatenate([came, went])
+    order = np.argsort(times, kind="stable")
+    change = np.concatenate([np.ones(len(came)), -np.ones(len(went))])
+    return _peaks(times[order] / 1e9, np.cumsum(change[order]))
 
 
 Bars = dict[str, tuple[Any, Any, Any]]

@@ -163,6 +163,15 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
+def one_line(found: Problem) -> Problem:
+    """A problem without line breaks and control characters, whatever the file said."""
+    path, rule, value = (
+        "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in part)
+        for part in (found.path, found.rule, found.value)
+    )
+    return Problem(path, rule, value)
+
+
 def unknown_key(path: str, key: str, valid: Sequence[str], unavailable: Iterable[str] = ()) -> Problem:
     """The problem of a key that is not there, with the nearest one that is."""
     if key in unavailable:

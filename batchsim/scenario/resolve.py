@@ -99,8 +99,8 @@ def _warnings(scenario: Scenario, capacity: Capacity, max_model_len: int) -> lis
         )
     if capacity.tokens < max_model_len:
         found.append(
-            f"the KV pool ({capacity.blocks:,} blocks of {capacity.block_size} = {capacity.tokens:,} tokens) is smaller "
-            f"than max_model_len ({max_model_len:,}): longer requests are rejected; lower max_model_len, or add memory"
+            f"the KV pool ({capacity.blocks:,} blocks of {capacity.block_size} = {capacity.tokens:,} tokens) is "
+            f"smaller than max_model_len ({max_model_len:,}): longer requests are rejected; lower it, or add memory"
         )
     unsaid = hasattr(scenario.scheduler, "async_scheduling") and "async_scheduling" not in scenario.filled["scheduler"]
     if scenario.engine.async_scheduling and unsaid:

@@ -14,7 +14,7 @@ from batchsim import catalog
 from batchsim.errors import InvalidInput, Problem
 from batchsim.kv.capacity import KvSettings
 from batchsim.scenario import defaults, kinds, overrides, shipped, text
-from batchsim.scenario.check import build, build_any, keys, plain_value, shown, unknown_key, values
+from batchsim.scenario.check import build, build_any, keys, one_line, plain_value, shown, unknown_key, values
 from batchsim.scenario.sections import Price, Settings
 from batchsim.workload import description
 from batchsim.workload.description import Slo, WorkloadDescription
@@ -60,7 +60,7 @@ class Scenario:
 
         A changed `kind` drops the keys that the new kind lacks, and `warnings` says which. Raises `InvalidInput`.
         """
-        changed, warnings = overrides.apply(self.given, overrides.assignments(changes), kinds.keys_of)
+        changed, warnings = _changed(self.given, changes)
         return replace(check(changed, self.source, self.folder), warnings=self.warnings + tuple(warnings))
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,11 +104,18 @@ def load(path: str | Path, changes: Sequence[str | Mapping[str, Any]] = ()) -> S
         raise InvalidInput([Problem(str(path), "must be a mapping (key: value)", shown(given))])
     named = {"name": file.stem} | given
     try:
-        named, warnings = overrides.apply(named, overrides.assignments(changes), kinds.keys_of)
+        named, warnings = _changed(named, changes)
         return replace(check(named, str(path), file.parent), warnings=tuple(warnings))
     except InvalidInput as error:
         note = f"{path}, overridden by --set" if changes else str(path)
         raise type(error)(error.problems, error.note or note) from error
+
+
+def _changed(given: Mapping[str, Any], changes: Sequence[str | Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    try:
+        return overrides.apply(given, overrides.assignments(changes), kinds.keys_of)
+    except InvalidInput as error:
+        raise InvalidInput([one_line(found) for found in error.problems]) from error
 
 
 def scenario(given: Mapping[str, Any]) -> Scenario:
@@ -150,7 +157,7 @@ def check(given: Mapping[str, Any], source: str = "", folder: Path = Path()) -> 
     if workload is not None:
         problems += description.check(workload)
     if problems:
-        raise InvalidInput(problems)
+        raise InvalidInput([one_line(found) for found in problems])
     return Scenario(
         settings, model, gpu, engine, **sections, kv_cache=kv_cache, workload=workload, slo=slo, price=price,
         given=given, filled=filled, folder=folder, source=source,
@@ -164,7 +171,7 @@ def plain(given: Any) -> dict[str, Any]:
     copied: dict[str, Any] = plain_value(given)
     problems = _not_plain(copied, "")
     if problems:
-        raise InvalidInput(problems)
+        raise InvalidInput([one_line(found) for found in problems])
     return copied
 
 

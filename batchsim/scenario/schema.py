@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import AliasChoices, BaseModel, TypeAdapter
 
 from batchsim import catalog
 from batchsim.kv.capacity import KvSettings
@@ -53,7 +53,12 @@ def json_schema() -> Json:
 def _of(cls: type[Any], definitions: Json) -> Json:
     """The schema of a description; what it refers to joins `definitions`."""
     made = cls if issubclass(cls, BaseModel) else fields_model(cls)
-    return _collect(made.model_json_schema(ref_template="#/$defs/{model}"), definitions)
+    schema = _collect(made.model_json_schema(ref_template="#/$defs/{model}"), definitions)
+    for field in made.model_fields.values():  # pydantic writes the first of several names only
+        if isinstance(field.validation_alias, AliasChoices):
+            first, *others = (str(alias) for alias in field.validation_alias.choices)
+            schema["properties"] |= dict.fromkeys(others, schema["properties"][first])
+    return schema
 
 
 def _any(kind: Any, definitions: Json) -> Json:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import Node, ScalarNode, SequenceNode
 
 from batchsim.errors import InvalidInput, Problem, problem
 
@@ -25,37 +25,35 @@ MAX_DEPTH = 40
 MAX_ALIAS_GROWTH = 10  # an expanded document may be so many times as large as its text, and 100,000 nodes more
 MAX_DIGITS = 30
 
-_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
-_WHOLE = re.compile(r"[-+]?\d+(?:[eE]\+?\d+)?")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_WHOLE = re.compile(r"[-+]?[0-9]+(?:[eE]\+?[0-9]{1,3})?")
+_FLOAT = re.compile(_NUMBER.pattern + r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_TAG = "tag:yaml.org,2002:"
+_WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_NULLS = ("", "~", "null", "Null", "NULL")
 _BASE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where it is there: ten times as fast
 
 
 class _Loader(_BASE_LOADER):  # type: ignore[misc]  # the base is one of two classes, known only when imported
-    """A safe loader with the scalars of YAML 1.2's core schema."""
+    """Text -> nodes, with the plain scalars of YAML 1.2's core schema."""
 
 
 def _scalars() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     """Which plain scalars mean something else than text, by first character."""
     kinds = [
-        ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-        ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-        ("tag:yaml.org,2002:float", _NUMBER.pattern + r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+.0123456789"),
-        ("tag:yaml.org,2002:merge", r"<<", "<"),
+        ("bool", "|".join(_WORDS), "tTfF"),
+        ("null", "|".join(map(re.escape, _NULLS)), ["~", "n", "N", ""]),
+        ("float", _FLOAT.pattern, "-+.0123456789"),
+        ("merge", "<<", "<"),
     ]
     table: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
     for tag, pattern, starts in kinds:
         for start in starts:
-            table.setdefault(start, []).append((tag, re.compile(f"(?:{pattern})$")))
+            table.setdefault(start, []).append((_TAG + tag, re.compile(f"(?:{pattern})$")))
     return table
 
 
-def _number(loader: Any, node: ScalarNode) -> int | float:
-    return number(loader.construct_scalar(node))
-
-
 _Loader.yaml_implicit_resolvers = _scalars()
-_Loader.add_constructor("tag:yaml.org,2002:float", _number)
-_Loader.add_constructor("tag:yaml.org,2002:int", _number)
 
 
 def number(text: str) -> int | float:
@@ -103,8 +101,7 @@ def _parse_yaml(text: str, path: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        _check_node(loader, node, path)
-        return loader.construct_document(node)
+        return _Values(path).of(node)
     except yaml.YAMLError as error:
         raise InvalidInput([_yaml_problem(error, path)]) from error
     except RecursionError as error:
@@ -120,61 +117,97 @@ def _yaml_problem(error: yaml.YAMLError, path: str) -> Problem:
     return Problem(place, f"is not valid YAML: {what}")
 
 
-def _check_node(loader: Any, root: Node, path: str) -> None:
-    """Refuses tags, repeated keys, keys that are no text, aliases to oneself, and documents that aliases blow up."""
-    sizes: dict[int, int] = {}
-    open_nodes: set[int] = set()
-    problems: list[Problem] = []
+class _Values:
+    """Nodes -> values, each node once. Refuses tags, repeated keys, keys that are no text, nodes that contain
+    themselves,
+    and documents that aliases blow up."""
 
-    def visit(node: Node, depth: int) -> int:
-        if id(node) in sizes:
-            return sizes[id(node)]
-        if id(node) in open_nodes:
-            raise InvalidInput([Problem(_place(path, node), "contains itself")])
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._made: dict[int, tuple[Any, int]] = {}  # node -> its value, and how many values that is
+        self._open: set[int] = set()
+        self._problems: list[Problem] = []
+
+    def of(self, root: Node) -> Any:
+        """The value of a document. Raises `InvalidInput`."""
+        value, size = self._value(root, 0)
+        if size > MAX_ALIAS_GROWTH * len(self._made) + 100_000:
+            rule = f"its aliases expand to {size:,} values: write them out or leave them out"
+            self._problems.append(Problem(self._path, rule))
+        if self._problems:
+            raise InvalidInput(self._problems)
+        return value
+
+    def _value(self, node: Node, depth: int) -> tuple[Any, int]:
+        if isinstance(node, ScalarNode):
+            return self._scalar(node), 1
+        if id(node) in self._made:
+            return self._made[id(node)]
+        if id(node) in self._open:
+            raise InvalidInput([Problem(_place(self._path, node), "contains itself")])
         if depth > MAX_DEPTH:
-            raise InvalidInput([Problem(_place(path, node), f"is nested more than {MAX_DEPTH} levels deep")])
-        open_nodes.add(id(node))
+            raise InvalidInput([Problem(_place(self._path, node), f"is nested more than {MAX_DEPTH} levels deep")])
+        self._open.add(id(node))
+        made = self._list(node, depth) if isinstance(node, SequenceNode) else self._mapping(node, depth)
+        self._open.discard(id(node))
+        self._made[id(node)] = made
+        return made
+
+    def _list(self, node: SequenceNode, depth: int) -> tuple[list[Any], int]:
+        if node.tag != _TAG + "seq":
+            self._refuse_tag(node)
+        pairs = [self._value(child, depth + 1) for child in node.value]
+        return [value for value, _ in pairs], 1 + sum(size for _, size in pairs)
+
+    def _mapping(self, node: Any, depth: int) -> tuple[dict[str, Any], int]:
+        if node.tag != _TAG + "map":
+            self._refuse_tag(node)
+        made: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         size = 1
-        if not _plain_tag(loader, node):
-            problems.append(Problem(_place(path, node), "tags are not understood here", node.tag.split(":")[-1]))
-        if isinstance(node, SequenceNode):
-            size += sum(visit(child, depth + 1) for child in node.value)
-        elif isinstance(node, MappingNode):
-            problems.extend(_key_problems(node, path))
-            size += sum(1 + visit(child, depth + 1) for _, child in node.value)
-        open_nodes.discard(id(node))
-        sizes[id(node)] = size
-        return size
+        for key, child in node.value:
+            value, inner = self._value(child, depth + 1)
+            size += 1 + inner
+            if not isinstance(key, ScalarNode):
+                self._problems.append(Problem(_place(self._path, key), "a key must be text"))
+            elif key.tag == _TAG + "merge":
+                merged = self._merge(key, value) | merged
+            elif key.value in made:
+                self._problems.append(
+                    Problem(_place(self._path, key), "is there twice in the same mapping", repr(key.value))
+                )
+            else:
+                made[key.value] = value  # `1: x` and `null: x` are keys named so, and unknown ones
+        return merged | made if merged else made, size
 
-    total = visit(root, 0)
-    if problems:
-        raise InvalidInput(problems)
-    if total > MAX_ALIAS_GROWTH * len(sizes) + 100_000:
-        raise InvalidInput([Problem(path, f"its aliases expand to {total:,} values: write them out or leave them out")])
+    def _merge(self, key: Node, value: Any) -> dict[str, Any]:
+        """What `<<` brings in: a mapping, or several, of which the first wins."""
+        several = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, dict) for one in several):
+            self._problems.append(Problem(_place(self._path, key), "must be a mapping, or a list of them", "'<<'"))
+            return {}
+        merged: dict[str, Any] = {}
+        for one in several:
+            merged = one | merged
+        return merged
 
+    def _scalar(self, node: ScalarNode) -> Any:
+        tag, text = node.tag, node.value
+        if tag == _TAG + "str" or tag == _TAG + "merge":
+            return text
+        if tag == _TAG + "float" and _FLOAT.fullmatch(text):
+            return number(text)
+        if tag == _TAG + "bool" and text in _WORDS:
+            return _WORDS[text]
+        if not (tag == _TAG + "null" and text in _NULLS):
+            self._refuse_tag(node)
+        return None
 
-def _plain_tag(loader: Any, node: Node) -> bool:
-    """Whether a node is what it looks like: a tag such as `!!timestamp` says otherwise."""
-    if isinstance(node, ScalarNode):
-        looks: str = loader.resolve(ScalarNode, node.value, (True, False))
-        return node.tag in ("tag:yaml.org,2002:str", looks)
-    return node.tag == ("tag:yaml.org,2002:map" if isinstance(node, MappingNode) else "tag:yaml.org,2002:seq")
-
-
-def _key_problems(node: MappingNode, path: str) -> list[Problem]:
-    found: list[Problem] = []
-    seen: set[str] = set()
-    for key, _ in node.value:
-        if not isinstance(key, ScalarNode):
-            found.append(Problem(_place(path, key), "a key must be text"))
-        elif key.tag == "tag:yaml.org,2002:merge":
-            continue
-        elif key.value in seen:
-            found.append(Problem(_place(path, key), "is there twice in the same mapping", repr(key.value)))
-        else:
-            seen.add(key.value)
-            key.tag = "tag:yaml.org,2002:str"  # `1: x` and `null: x` are keys named so, and unknown ones
-    return found
+    def _refuse_tag(self, node: Node) -> None:
+        """A tag says that a value is not what it looks like."""
+        self._problems.append(
+            Problem(_place(self._path, node), "tags are not understood here", node.tag.split(":")[-1])
+        )
 
 
 def _place(path: str, node: Node) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from batchsim.batch import Batch
 from batchsim.request import Request
 from batchsim.scheduler import DEAF, ONCE, Verdict
@@ -21,17 +19,23 @@ def gather(b: Batch, size: int, reserve: str) -> tuple[list[Request], bool]:
 
     A prompt beyond max_model_len, which only a replay lets through to here, is turned away.
     """
-    free = b.free
+    free, no_more = b.free, False
     members: list[Request] = []
-    for request in list(islice(b.waiting.values(), size)):
+    too_long: list[Request] = []
+    for request in b.waiting.values():
         if request.prompt_tokens > b.max_model_len:
-            b.reject(request, f"prompt of {request.prompt_tokens} tokens exceeds max_model_len {b.max_model_len}")
+            too_long.append(request)
             continue
+        if len(members) == size:
+            break
         free -= b.blocks_for(reservation(request, b, reserve))
         if free < 0:
-            return members, True
+            no_more = True
+            break
         members.append(request)
-    return members, False
+    for request in too_long:
+        b.reject(request, f"prompt of {request.prompt_tokens} tokens exceeds max_model_len {b.max_model_len}")
+    return members, no_more
 
 
 def send(b: Batch, members: list[Request], *, run_to: str, pad_prompts: bool, reserve: str) -> Verdict:

@@ -150,8 +150,8 @@ class Vllm:
 
     def _verdict(self, b: Batch, budget: int) -> Verdict:
         step = b.step
-        if not step.tick or step.chunks or step.named or step.preempted or b.prefilling:
-            return ONCE
+        if not step.tick or step.chunks or step.named or step.preempted or b.prefilling or len(b.seats) > b.group.size:
+            return ONCE  # a request whose last token is in flight will give up its seat
         if len(b.seats) >= self._seats or budget <= 0:
             return DEAF
         if b.queue and self.policy == "fcfs" and not self.long_prefill_token_threshold_adaptive:

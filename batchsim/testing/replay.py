@@ -21,8 +21,8 @@ from batchsim.kv.prefix import PrefixCache
 from batchsim.recorder import Recorder
 from batchsim.request import Request
 from batchsim.scheduler import Scheduler
-from batchsim.schedulers.static import Static
 from batchsim.schedulers.vllm import Vllm
+from batchsim.testing import sarathi
 from batchsim.workload.columns import Prefixes
 
 EOS_MARGIN = 1000
@@ -63,7 +63,6 @@ class _Player:
         self._engine = Engine(
             0, scheduler, pool, Recorder(log=True), name="replay", max_model_len=config["max_model_len"], log=True
         )
-        self._engine.batch.group.odd_gaps_ns.append(0)
         self._arrivals: dict[int, list[Request]] = {}
         self._aborts: dict[int, list[Request]] = {}
         for place, row in enumerate(arrivals):
@@ -98,8 +97,7 @@ class _Player:
         engine.plan(number)
         engine._spun = 0
         step = batch.step
-        entries = list(step.entries.values()) if step.entries is not None else []
-        sched = [self._entry(entry) for entry in entries]
+        scheduled = sarathi.scheduled(step) if self._sarathi else [_scheduled(entry) for entry in (step.entries or {}).values()]
         preempted = [request.id if self._sarathi else [request.id, lost] for request, lost in step.preempted]
         decodes = not step.empty and batch.shape().decode_seqs > 0
         if self._ahead:
@@ -109,7 +107,7 @@ class _Player:
             engine.settle(decodes, 1, number + 1, number + 1)
         return {
             "step": number,
-            "sched": sched,
+            "sched": scheduled,
             "preempted": preempted,
             "finished": [request.id for request in engine.finished],
             "running": [request.id for request in batch.seats.values()],
@@ -117,12 +115,10 @@ class _Player:
             "free": batch.free,
         }
 
-    def _entry(self, entry: Entry) -> list[Any]:
-        request, tokens, before, decode = entry
-        kind = "D" if decode else "P"
-        if self._sarathi:
-            return [request.id, tokens, kind]
-        return [request.id, tokens, before, kind, int(before + tokens >= request.known_tokens)]
+
+def _scheduled(entry: Entry) -> list[Any]:
+    request, tokens, before, decode = entry
+    return [request.id, tokens, before, "D" if decode else "P", int(before + tokens >= request.known_tokens)]
 
 
 def _request(row: Mapping[str, Any], place: int, max_model_len: int) -> Request:
@@ -137,11 +133,8 @@ def _request(row: Mapping[str, Any], place: int, max_model_len: int) -> Request:
 
 def _scheduler(config: Mapping[str, Any], requests: list[Mapping[str, Any]]) -> tuple[Scheduler, BlockPool]:
     policy = config.get("policy", "fcfs")
-    if policy == "faster_transformer":
-        static = Static(
-            batch_size=config["max_num_seqs"], run_to="leave", pad_prompts=False, reserve="max_model_len", max_wait_ms=0
-        )
-        return static, BlockPool(config["num_gpu_blocks"], config["block_size"])
+    if policy in sarathi.POLICIES:
+        return sarathi.scheduler(config), BlockPool(config["num_gpu_blocks"], config["block_size"])
     if policy in ("fcfs", "priority"):
         keys = {field.name for field in fields(Vllm)}
         parameters = {key: value for key, value in config.items() if key in keys}
@@ -149,7 +142,7 @@ def _scheduler(config: Mapping[str, Any], requests: list[Mapping[str, Any]]) -> 
         if config.get("enable_prefix_caching"):
             return Vllm(**parameters), PrefixCache(blocks, block_size, Contents(_prefixes(requests)))
         return Vllm(**parameters), BlockPool(blocks, block_size)
-    raise InvalidInput([problem("config.policy", policy, "not available; one of fcfs, priority, faster_transformer")])
+    raise InvalidInput([problem("config.policy", policy, f"not available; one of fcfs, priority, {', '.join(sarathi.POLICIES)}")])
 
 
 def _prefixes(requests: list[Mapping[str, Any]]) -> Prefixes | None:

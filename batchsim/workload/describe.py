@@ -115,25 +115,26 @@ def prefix_share(work: Workload, block_tokens: int) -> float:
 def _seen_tokens(prefixes: Prefixes, rank: Int64) -> Int64:
     """Leading tokens of each row's prefix that a row of lower rank began with as well.
 
-    Rows are compared segment by segment: `chain` numbers the sequences of segments up to a depth, and a row's part
-    of a segment was seen as far as the longest part that any earlier row with the same chain took of it.
+    Rows are compared segment by segment: `chain` numbers what stands before, segments and how much of each; of the
+    next segment a row has seen as much as the longest part that any earlier row with the same chain took of it.
     """
     row, size = rows_of(prefixes), np.diff(prefixes.offset)
     depth = np.arange(len(row)) - prefixes.offset[row]
     hit = np.zeros(len(size), np.int64)
     chain = np.zeros(len(size), np.int64)
-    going = np.ones(len(size), np.bool_)  # all of the row's segments so far were seen whole
     for level in range(int(size.max(initial=0))):
         entries = np.flatnonzero(depth == level) if level else prefixes.offset[:-1][size > 0]
-        here = row[entries]
-        keys = np.stack([chain[here], prefixes.segment[entries]], axis=1)
-        _, numbers = np.unique(keys, axis=0, return_inverse=True)
-        chain[here] = numbers.reshape(-1)
-        taken = prefixes.tokens[entries]
-        seen = np.minimum(_longest_before(chain[here], rank[here], taken), taken)
-        hit[here] += np.where(going[here], seen, 0)
-        going[here] &= seen == taken
+        here, taken = row[entries], prefixes.tokens[entries]
+        named = _numbered(chain[here], prefixes.segment[entries])
+        hit[here] += np.minimum(_longest_before(named, rank[here], taken), taken)
+        chain[here] = _numbered(named, taken)
     return hit
+
+
+def _numbered(first: Int64, second: Int64) -> Int64:
+    """Equal pairs get equal numbers, from 0."""
+    _, numbers = np.unique(np.stack([first, second], axis=1), axis=0, return_inverse=True)
+    return numbers.reshape(-1).astype(np.int64)
 
 
 def _longest_before(group: Int64, rank: Int64, tokens: Int64) -> Int64:

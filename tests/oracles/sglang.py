@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.oracles.sglang_pass import GO_ON, NO_ROOM, Pass
-from tests.oracles.sglang_pool import OutOfMemory, Pool, Request, requests_of
+from tests.oracles.sglang_pool import OutOfSlotsError, Pool, Request, requests_of
 from tests.oracles.sglang_rules import Rules
 from tests.oracles.sglang_tree import common
 
@@ -123,7 +123,7 @@ class Oracle:
             self.now = {"step": step}
             try:
                 self.turn(step)
-            except OutOfMemory:
+            except OutOfSlotsError:
                 self.end = f"crash in step {step}: out of memory"
                 return
             self.steps.append(self.now)
@@ -510,7 +510,7 @@ class Oracle:
         return ranked
 
     def ratio_after(self, survivors: list[Request]) -> float:
-        ahead = self.config["retract_decode_steps"] * len(survivors)
+        ahead: int = self.config["retract_decode_steps"] * len(survivors)
         ratio = (sum(r.out for r in survivors) + ahead) / (sum(r.limit for r in survivors) + 1)
         return min(1.0, ratio)
 

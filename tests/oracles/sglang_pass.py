@@ -102,9 +102,8 @@ class Pass:
     def verdict(self, r: Request) -> str:
         n = r.full - r.pre
         margin = 0 if self.rules.no_page_of_margin else self.page
-        asked = n + self.clip(max(r.limit - r.out, 0)) * (
-            self.weight(r) if self.rules.newcomer_promises_ratio else 1
-        ) + margin
+        share = self.weight(r) if self.rules.newcomer_promises_ratio else 1
+        asked = n + self.clip(max(r.limit - r.out, 0)) * share + margin
         if not (asked <= self.total() if self.rules.room_to_the_last else asked < self.total()):
             return NO_ROOM
         first = not self.taken and not self.rules.first_within_budget

@@ -50,32 +50,33 @@ def requests_of(recording: Mapping[str, Any]) -> list[Request]:
     rows = {row["id"]: row for row in recording["requests"]}
     known: dict[str, list[Token]] = {}
 
-    def tokens(id: str) -> list[Token]:
-        if id not in known:
-            row = rows[id]
+    def tokens(name: str) -> list[Token]:
+        if name not in known:
+            row = rows[name]
             prompt: list[Token] = []
-            for name, n in row.get("prefix", []):
-                prompt += tokens(name[4:])[:n] if name.startswith("req:") else [(name, at) for at in range(n)]
+            for segment, n in row.get("prefix", []):
+                shared = segment.removeprefix("req:")
+                prompt += tokens(shared)[:n] if shared != segment else [(segment, at) for at in range(n)]
             prompt = prompt[: row["prompt_len"]]
-            prompt += [(id, "prompt", at) for at in range(len(prompt), row["prompt_len"])]
-            output: list[Token] = [(id, "output", at) for at in range(row.get("max_new", row["output_len"]))]
+            prompt += [(name, "prompt", at) for at in range(len(prompt), row["prompt_len"])]
+            output: list[Token] = [(name, "output", at) for at in range(row.get("max_new", row["output_len"]))]
             if ends_at(row) is not None:
                 output[row["output_len"] - 1] = "eos"
-            known[id] = prompt + output
-        return known[id]
+            known[name] = prompt + output
+        return known[name]
 
     return [
         Request(
-            id=id,
+            id=name,
             arrival_step=row["arrival_step"],
-            tokens=tokens(id),
+            tokens=tokens(name),
             prompt=row["prompt_len"],
             limit=row.get("max_new", row["output_len"]),
             ends_at=ends_at(row),
             ignore_eos=row.get("ignore_eos", False),
             priority=row.get("priority", 0),
         )
-        for id, row in rows.items()
+        for name, row in rows.items()
     ]
 
 
@@ -85,7 +86,7 @@ def ends_at(row: Mapping[str, Any]) -> int | None:
     return int(row["output_len"]) if ends else None
 
 
-class OutOfMemory(Exception):
+class OutOfSlotsError(Exception):
     """The real process dies here."""
 
 
@@ -144,7 +145,7 @@ class Pool:
             wanted = need if self.rules.no_extra_page else wanted + self.page * len(taken)
         self.evict(wanted)
         if need > self.free:
-            raise OutOfMemory
+            raise OutOfSlotsError
         self.free -= need
         for r in taken:
             r.kv = r.end

@@ -95,7 +95,8 @@ def test_a_list_in_a_union_of_kinds_names_the_kind() -> None:
 
 
 def test_what_is_built_can_be_written_and_built_again() -> None:
-    """A description's values, defaults filled in, build an equal one; an infinity passes where the field allows it."""
+    """A description's values, defaults filled in, build an equal one; an infinity passes where the field allows
+    it."""
     tour = build(Tour, {"legs": [{"duration_s": 2, "rate_per_s": math.inf}], "first": {"duration_s": 1}}, "tour")
     assert tour.legs == (Leg(2.0, math.inf),)
     assert build(Tour, values(tour), "tour") == tour

@@ -10,7 +10,8 @@ from batchsim.scenario import load, resolve
 
 
 def test_the_parts_of_the_quickstart() -> None:
-    """One replica on one GPU, the preset's share of memory, targets and price; two draws of the requests are the same."""
+    """One replica on one GPU, the preset's share of memory, targets and price; two draws of the requests are the
+    same."""
     parts = resolve(load("quickstart"))
     assert (parts.replicas, parts.gpus, parts.gpu_hour, parts.horizon_ns) == (1, 1, 2.0, None)
     assert parts.slo == {"default": Slo(ttft_ms=500.0, tpot_ms=15.0)}
@@ -30,7 +31,8 @@ def test_every_replica_has_a_scheduler_of_its_own() -> None:
 
 
 def test_a_pool_smaller_than_the_longest_request_is_allowed_with_a_warning() -> None:
-    """40 blocks of 16 are 640 tokens, fewer than the model's limit: the warning names both numbers; a lower limit ends it."""
+    """40 blocks of 16 are 640 tokens, fewer than the model's limit: the warning names both numbers; a lower limit
+    ends it."""
     small = load("quickstart", ["kv_cache.num_blocks=40", "scheduler.async_scheduling=false"])
     (warning,) = resolve(small).warnings
     assert "40 blocks of 16 = 640 tokens" in warning

@@ -102,16 +102,18 @@ def test_yaml_and_json_of_the_same_content_are_equal(tmp_path: Path) -> None:
     ],
 )
 def test_case_a18_values_that_once_froze_or_were_ignored_are_refused(changes: list[str], told: str) -> None:
-    """A18: zero rates, sizes and capacities, NaN, a misspelt key and a misspelt policy name the place, value and rule."""
+    """A18: zero rates, sizes and capacities, NaN, a misspelt key and a misspelt policy name the place, value and
+    rule."""
     assert told.split("known here")[0] in refused(*changes)[0]
 
 
 def test_case_a18_an_infinite_rate_needs_a_count() -> None:
-    """A18: `.inf` with `requests: 50` is accepted; without requests nothing bounds it, and it is refused by its path."""
+    """A18: `.inf` with `requests: 50` is accepted; without requests nothing bounds it, and it is refused by its
+    path."""
     assert isinstance(small("workload.arrivals.rate_per_s=.inf").workload.arrivals, Poisson)
     assert small("workload.arrivals.rate_per_s=.inf").workload.arrivals.rate_per_s == math.inf
-    (told,) = refused("workload={arrivals: {kind: constant, rate_per_s: .inf}, prompt_tokens: {kind: fixed, tokens: 1}, "
-                      "output_tokens: {kind: fixed, tokens: 1}}")  # fmt: skip
+    lengths = "prompt_tokens: {kind: fixed, tokens: 1}, output_tokens: {kind: fixed, tokens: 1}"
+    (told,) = refused(f"workload={{arrivals: {{kind: constant, rate_per_s: .inf}}, {lengths}}}")
     assert told.startswith("workload.arrivals.rate_per_s: inf: all at once needs workload.requests")
 
 
@@ -122,7 +124,10 @@ def test_case_a18_an_infinite_rate_needs_a_count() -> None:
         ("slo.ttft=5", "slo.ttft: unknown key; did you mean 'ttft_ms'? (the name carries the unit)"),
         ("slo.tpot_s=5", "slo.tpot_s: unknown key; did you mean 'tpot_ms'? (the name carries the unit)"),
         ("price={gpu: 2}", "price.gpu: unknown key; did you mean 'gpu_hour'? (the name carries the unit)"),
-        ("kv_cache.overhead=1", "kv_cache.overhead: unknown key; did you mean 'overhead_gib'? (the name carries the unit)"),
+        (
+            "kv_cache.overhead=1",
+            "kv_cache.overhead: unknown key; did you mean 'overhead_gib'? (the name carries the unit)",
+        ),
         (
             "workload.arrivals.rate=5",
             "workload.arrivals.rate: unknown key; did you mean 'rate_per_s'? (the name carries the unit)",
@@ -131,7 +136,10 @@ def test_case_a18_an_infinite_rate_needs_a_count() -> None:
             "workload.duration=5",
             "workload.duration: unknown key; did you mean 'duration_s'? (the name carries the unit)",
         ),
-        ("engine={step_host: 1}", "engine.step_host: unknown key; did you mean 'step_host_ms'? (the name carries the unit)"),
+        (
+            "engine={step_host: 1}",
+            "engine.step_host: unknown key; did you mean 'step_host_ms'? (the name carries the unit)",
+        ),
         ("cost_model.base=1", "cost_model.base: unknown key; did you mean 'base_ms'? (the name carries the unit)"),
     ],
 )
@@ -150,7 +158,8 @@ def test_case_a09_a_key_without_its_unit_is_refused_with_the_right_name(change: 
     ],
 )
 def test_what_the_page_names_and_this_version_lacks_is_not_available(change: str, told: str) -> None:
-    """A key or kind of the page that is not built yet is refused as not available, never ignored or called unknown."""
+    """A key or kind of the page that is not built yet is refused as not available, never ignored or called
+    unknown."""
     assert refused(change)[0].startswith(told)
     if change.endswith(("[]", "{}")):
         assert small(change.partition("=")[0] + "=null") == small()
@@ -188,7 +197,8 @@ def test_other_refusals(change: str, told: str) -> None:
 
 
 def test_contradictory_seats_and_budget_are_refused_and_one_alone_pulls_the_other() -> None:
-    """vLLM: both given and contradictory are refused; given one, the default of the other is clamped to fit, presets too."""
+    """vLLM: both given and contradictory are refused; given one, the default of the other is clamped to fit,
+    presets too."""
     both = refused("scheduler.max_num_seqs=64", "scheduler.max_num_batched_tokens=32")
     assert both == ["scheduler: max_num_batched_tokens 32 must be at least max_num_seqs 64"]
     assert small("scheduler.kind=vllm", "scheduler.max_num_batched_tokens=32").scheduler.max_num_seqs == 32
@@ -198,7 +208,8 @@ def test_contradictory_seats_and_budget_are_refused_and_one_alone_pulls_the_othe
 
 
 def test_an_engine_preset_speaks_where_the_file_is_silent() -> None:
-    """vllm-0.32 on an H100 has 1024 seats, on an L4 256 and a budget of 2048; a given key wins; static takes none of it."""
+    """vllm-0.32 on an H100 has 1024 seats, on an L4 256 and a budget of 2048; a given key wins; static takes none
+    of it."""
     h100 = small("engine=vllm-0.32").scheduler
     assert (h100.max_num_seqs, h100.max_num_batched_tokens) == (1024, 8192)
     l4 = small("engine=vllm-0.32", "gpu=l4").scheduler
@@ -232,7 +243,12 @@ def test_a_change_reaches_into_lists() -> None:
     """List entries are reached by number, with a dot or in brackets; beyond the end is refused."""
     listed = scenario(
         SMALL
-        | {"workload": {"kind": "list", "requests": [{"arrival_ms": 0, "prompt_tokens": 5, "output_tokens": n} for n in (1, 2)]}}
+        | {
+            "workload": {
+                "kind": "list",
+                "requests": [{"arrival_ms": 0, "prompt_tokens": 5, "output_tokens": n} for n in (1, 2)],
+            }
+        }
     )
     changed = listed.replace("workload.requests.0.output_tokens=7", "workload.requests[1].output_tokens=8")
     assert [request.output_tokens for request in changed.workload.requests] == [7, 8]

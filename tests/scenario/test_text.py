@@ -16,6 +16,7 @@ from batchsim.scenario.text import parse, read
         ("8", 8),
         ("-8", -8),
         ("1e6", 1_000_000),
+        ("0e999999", 0.0),
         ("1.5e3", 1500.0),
         (".5", 0.5),
         ("010", 10),
@@ -53,14 +54,16 @@ def test_a_scalar_means_what_it_looks_like(text: str, value: object) -> None:
     ],
 )
 def test_text_that_is_no_plain_value_is_refused_with_its_place(text: str, rule: str) -> None:
-    """Repeated keys, tags, self-reference, odd keys, broken YAML and deep nesting are refused with line and column."""
+    """Repeated keys, tags, self-reference, odd keys, broken YAML and deep nesting are refused with line and
+    column."""
     with pytest.raises(InvalidInput) as refused:
         parse(text, "f")
     assert rule in str(refused.value)
 
 
 def test_aliases_work_and_cannot_blow_up() -> None:
-    """An alias stands for its anchor; ten anchors of ten aliases each (10^9 values) are refused before they are built."""
+    """An alias stands for its anchor; ten anchors of ten aliases each (10^9 values) are refused before they are
+    built."""
     assert parse("a: &x {b: 1}\nc: *x\nd: {<<: *x, e: 2}") == {"a": {"b": 1}, "c": {"b": 1}, "d": {"b": 1, "e": 2}}
     lines = ["a0: &a0 [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
@@ -69,7 +72,8 @@ def test_aliases_work_and_cannot_blow_up() -> None:
 
 
 def test_a_number_with_too_many_digits_takes_no_time() -> None:
-    """`1e999999999` and ten thousand nines become infinite, which the rule of the key refuses, instead of being built."""
+    """`1e999999999` and ten thousand nines become infinite, which the rule of the key refuses, instead of being
+    built."""
     assert parse("1e999999999999") == math.inf
     assert parse("9" * 10_000) == math.inf
 

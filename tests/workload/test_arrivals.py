@@ -63,7 +63,9 @@ def test_gamma_gaps_vary_by_one_over_the_root_of_the_shape(shape: float) -> None
 
 def test_poisson_gaps_are_exponential() -> None:
     """Mean 1/rate and CV 1; the share of gaps above the mean is 1/e."""
-    gaps = np.diff(drawn(3, arrivals={"kind": "poisson", "rate_per_s": 20}, requests=60_000).arrival_ns, prepend=0) / 1e9
+    gaps = (
+        np.diff(drawn(3, arrivals={"kind": "poisson", "rate_per_s": 20}, requests=60_000).arrival_ns, prepend=0) / 1e9
+    )
     assert gaps.mean() == pytest.approx(0.05, rel=0.02)
     assert gaps.std() == pytest.approx(0.05, rel=0.02)
     assert (gaps > 0.05).mean() == pytest.approx(1 / math.e, abs=0.01)

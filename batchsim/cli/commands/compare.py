@@ -29,15 +29,19 @@ def command(
     base = options.load(scenario, set_, seed)
     folder = options.folder(out)
     scenarios = {kind: base.replace({"scheduler.kind": kind}) for kind in kinds}
-    from batchsim.study import compare
+    from batchsim.scenario import resolve
+    from batchsim.simulation import simulate
 
-    runs = compare(scenarios)
-    warnings = {f"{kind}: {warning}": None for kind in kinds for warning in runs[kind].summary["warnings"]}
-    options.warn(warnings, quiet)
-    if folder is not None:
-        runs.write(folder, format=format)
+    workload = resolve(base).draw()
+    runs = {kind: simulate(changed, workload=workload) for kind, changed in scenarios.items()}
+    for kind, run in runs.items():
+        options.warn((f"{kind}: {warning}" for warning in run.summary["warnings"]), quiet)
+        if folder is not None:
+            run.write(folder / kind, format=format)
     if json:
-        options.print_json({kind: runs[kind].summary for kind in kinds})
+        options.print_json({kind: run.summary for kind, run in runs.items()})
     else:
-        options.show(runs.render())
-    return 0 if any(runs[kind].summary["completed"] for kind in kinds) else 3
+        from batchsim.cli import printing
+
+        printing.compare_table(runs)
+    return 0 if any(run.summary["completed"] for run in runs.values()) else 3

@@ -37,7 +37,7 @@ def command(
     if json:
         options.print_json(run.summary)
     else:
-        from batchsim.report import console
+        from batchsim.cli import printing
 
-        options.show(console.render(run))
+        printing.run_table(run, folder)
     return 0 if run.summary["completed"] else 3

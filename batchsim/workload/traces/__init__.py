@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from batchsim.workload.traces import azure, batchsim, burstgpt, mooncake, vllm
 from batchsim.workload.traces.cells import shortened, tokens
 from batchsim.workload.traces.formats import Column, Format
 from batchsim.workload.traces.reader import Trace, read_column, read_trace
-from batchsim.workload.traces.rows import first_row
+from batchsim.workload.traces.rows import first_rows
 
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT for module in (azure, mooncake, burstgpt, vllm, batchsim)
@@ -47,6 +48,8 @@ def read(
         notes = (told,)
     else:
         form = FORMATS[format]
+    if form is batchsim.FORMAT:
+        notes += _unread(path, form, where)
     if hash_block_tokens is not None:
         if form.name != "vllm":
             rule = f"is for the format vllm; this trace is {form.name}"
@@ -66,7 +69,7 @@ def read(
 
 def detect(path: Path, *, where: str = "workload") -> tuple[Format, str]:
     """The format of a file, told by its columns, and a sentence that says so; InvalidInput when none fits."""
-    names, rows = first_row(path, f"{where}.path")
+    names, rows = first_rows(path, f"{where}.path")
     fits = [form for form in FORMATS.values() if all(name in names for name, must in form.wanted.items() if must)]
     if not rows:
         fits = [form for form in fits if not form.blocks]
@@ -82,6 +85,22 @@ def detect(path: Path, *, where: str = "workload") -> tuple[Format, str]:
     told = ", ".join(name for name, must in fits[0].wanted.items() if must)
     blocks = f", with {fits[0].block_tokens}-token blocks" if fits[0].blocks else ""
     return fits[0], f"{path.name} read as {fits[0].name}: it has {told}{blocks}"
+
+
+def _unread(path: Path, form: Format, where: str) -> tuple[str, ...]:
+    """A note of the columns that the format does not know; one that looks like a misspelt one is refused."""
+    names, _ = first_rows(path, f"{where}.path")
+    unknown = [name for name in names if name not in form.wanted]
+    free = {name.replace("_", "").lower(): name for name, must in form.wanted.items() if not must and name not in names}
+    problems = []
+    for name in unknown:
+        if near := get_close_matches(name.replace("_", "").lower(), free, n=1, cutoff=0.8):
+            rule = f"unknown column; did you mean {free[near[0]]!r}?"
+            problems.append(problem(f"{path.name}: {shortened(name)}", None, rule))
+    if problems:
+        raise InvalidInput(problems[:20])
+    told = ", ".join(shortened(name) for name in unknown[:20])
+    return (f"{path.name}: not read: {told}",) if unknown else ()
 
 
 def _by_blocks(rows: list[dict[str, Any]]) -> Format:

@@ -70,7 +70,7 @@ class Slices(Sequence[Any]):
 def plain_csv(block: Block, header: list[str], wanted: dict[str, bool]) -> Chunk | None:
     """The block's columns, or None unless every line has all fields, in ASCII without quotes."""
     text, width = block.text, len(header)
-    if width < 2 or not text.isascii() or '"' in text or "\r" in text:
+    if width < 2 or not text or not text.isascii() or '"' in text or "\r" in text:
         return None
     data = _bytes(text)
     ends = np.flatnonzero((data == _COMMA) | (data == _NEWLINE))

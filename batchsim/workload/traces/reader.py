@@ -278,11 +278,10 @@ def _check_origin(arrival_ns: Int64, name: str, where: str) -> None:
 def _sped(arrival_ns: Int64, speedup: float, where: str) -> Int64:
     if speedup == 1:
         return arrival_ns
-    scaled = np.rint(arrival_ns / speedup)
-    if scaled.max() > MAX_TIME_S * NS_PER_S:
+    if float(arrival_ns.max()) / speedup > MAX_TIME_S * NS_PER_S:
         rule = f"stretches the trace beyond {MAX_TIME_S} s"
         raise InvalidInput([problem(f"{where}.speedup", speedup, rule)])
-    return scaled.astype(np.int64)
+    return np.rint(arrival_ns / speedup).astype(np.int64)
 
 
 def _workload(

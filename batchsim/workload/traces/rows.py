@@ -42,7 +42,7 @@ def chunks(path: Path, wanted: dict[str, bool], where: str) -> Iterator[Chunk]:
         raise InvalidInput([problem(where, path.name, "is empty")])
 
 
-def first_row(path: Path, where: str) -> tuple[list[str], list[dict[str, Any]]]:
+def first_rows(path: Path, where: str) -> tuple[list[str], list[dict[str, Any]]]:
     """(column names, up to 200 JSON rows): what tells a file's format. JSON rows are empty for a CSV."""
     for block in blocks(path, where):
         lines = [line for line in block.lines if line.strip()]
@@ -52,7 +52,7 @@ def first_row(path: Path, where: str) -> tuple[list[str], list[dict[str, Any]]]:
             header, _ = _header(block, path.name)
             return header, []
         objects = [parsed for line in lines[:200] if isinstance(parsed := _parsed(line, _DECODER), dict)]
-        return list(objects[0]) if objects else [], objects
+        return list(dict.fromkeys(name for row in objects for name in row)), objects
     raise InvalidInput([problem(where, path.name, "is empty")])
 
 

@@ -1,0 +1,180 @@
+"""Fitting a GPU's physical parameters to measured iterations: bounded robust least squares on log times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchsim.calibrate.form import Floats, Iterations, Setting, seconds
+from batchsim.calibrate.schema import Row
+from batchsim.catalog import Gpu, Profile
+from batchsim.cost._physics import SUSTAINED_TOKENS
+from batchsim.errors import InvalidInput, problem
+
+Bounds = Mapping[str, tuple[float, float, float]]
+
+PARAMETERS: Bounds = {
+    "layer_us": (1.0, 25.0, 200.0),
+    "memory_efficiency": (0.3, 0.8, 1.0),
+    "compute_efficiency": (0.2, 0.75, 1.0),
+    "attention_prefill_efficiency": (0.1, 0.5, 1.0),
+    "attention_decode_efficiency": (0.2, 0.8, 1.0),
+    "seq_us_per_layer": (0.0, 0.05, 3.0),
+    "exponent": (1.0, 2.0, 8.0),
+    "sustained_slowdown": (0.0, 0.05, 1.0),
+}
+"""Parameter -> least, first guess, most."""
+
+SOFT = 0.05
+"""Relative error where the loss turns from squared to absolute: stray timings weigh less."""
+GEMM_WEIGHT = 0.25
+"""Weight of a single GEMM beside an iteration."""
+UNCERTAIN = 0.3
+"""A parameter is named unidentified when the data leave it more uncertain than this, relative."""
+POINTS_EACH = 4
+LONG_TOKENS = 4096
+LARGE_BATCH = 128
+HELD_OUT = 0.2
+
+Data = Sequence[tuple[Setting, Iterations]]
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Relative errors of predictions, percent."""
+
+    mape: float
+    p95: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A fitted profile, and which of its parameters the data leave open."""
+
+    profile: Profile
+    unidentified: tuple[str, ...]
+
+
+def fit(
+    base: Profile, data: Data, gemm: Sequence[Row] = (), gpu: Gpu | None = None, parameters: Bounds = PARAMETERS
+) -> Fit:
+    """`base` with `parameters` fitted to iterations, and to single GEMMs (16-bit) where there are some.
+
+    Single GEMMs part the gap of a layer from the efficiency of reading, which iterations of one layer size cannot.
+    Raises InvalidInput where there are too few iterations.
+    """
+    from scipy.optimize import least_squares
+
+    count = sum(len(measured) for _, measured in data)
+    if count < POINTS_EACH * len(parameters):
+        rule = f"too few iterations to fit {len(parameters)} parameters: at least {POINTS_EACH * len(parameters)}"
+        raise InvalidInput([problem("measurements", count, rule)])
+    names = list(parameters)
+    low, first, high = np.array(list(parameters.values())).T
+    observed = [np.log(measured.time_s) for _, measured in data]
+    kernel = _Gemms(gemm, gpu) if gemm and gpu is not None else None
+    start, lows, highs = (first, low, high) if kernel is None else (np.append(first, 4.0), np.append(low, 0.0), np.append(high, 60.0))
+
+    def residuals(values: Floats) -> Floats:
+        profile = base.model_copy(update=dict(zip(names, map(float, values), strict=False)))
+        parts = [np.log(seconds(profile, s, m)) - seen for (s, m), seen in zip(data, observed, strict=True)]
+        if kernel is not None:
+            parts.append(GEMM_WEIGHT * kernel.residuals(profile, float(values[-1])))
+        return np.concatenate(parts)
+
+    scale = np.maximum(np.abs(start), 1e-2)
+    result = least_squares(residuals, start, bounds=(lows, highs), loss="soft_l1", f_scale=SOFT, x_scale=scale)
+    solved = dict(zip(names, (float(f"{v:.5g}") for v in result.x), strict=False))
+    open_ones = _unidentified(names, result.x, result.jac, np.asarray(residuals(result.x)), lows, highs)
+    return Fit(base.model_copy(update=solved), open_ones)
+
+
+class _Gemms:
+    """Single GEMMs as further data: gap + smoothmax(read, multiply)."""
+
+    def __init__(self, rows: Sequence[Row], gpu: Gpu) -> None:
+        n, k, m, ms = (np.array([float(getattr(row, name)) for row in rows]) for name in ("n", "k", "tokens", "time_ms"))
+        dtype = rows[0].dtype
+        self._read = n * k * (1 if dtype == "fp8" else 2) / gpu.bytes_per_s
+        self._multiply = 2 * n * k * m / gpu.peak_flops(dtype)
+        self._seen = np.log(ms * 1e-3)
+        self._long = np.clip(m / SUSTAINED_TOKENS - 1, 0, 1)
+
+    def residuals(self, profile: Profile, gap_us: float) -> Floats:
+        read, multiply = self._read / profile.memory_efficiency, self._multiply / profile.compute_efficiency
+        multiply = multiply * (1 + profile.sustained_slowdown * self._long)
+        joined = (read**profile.exponent + multiply**profile.exponent) ** (1 / profile.exponent)
+        return np.asarray(np.log(gap_us * 1e-6 + joined) - self._seen)
+
+
+def _unidentified(
+    names: list[str], at: Floats, jacobian: Floats, left: Floats, low: Floats, high: Floats
+) -> tuple[str, ...]:
+    """Parameters whose relative uncertainty, from the Jacobian's singular values, is above `UNCERTAIN`, or at a bound."""
+    scaled = jacobian * np.maximum(np.abs(at), 1e-9)
+    _, singular, right = np.linalg.svd(scaled, full_matrices=False)
+    spread = np.sqrt(np.mean(left**2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(singular[:, None] > 1e-12 * singular[0], right / singular[:, None], np.inf * (np.abs(right) > 1e-6))
+    uncertain = spread * np.sqrt(np.nansum(shares**2, axis=0))
+    edge = (at >= high * (1 - 1e-6)) | ((at <= low * (1 + 1e-6)) & (low > 0))
+    return tuple(name for name, bad in zip(names, (uncertain > UNCERTAIN) | edge, strict=False) if bad)
+
+
+def errors(profile: Profile, data: Data) -> Errors:
+    """Errors of predicted against measured iterations."""
+    parts = [np.abs(seconds(profile, s, m) / m.time_s - 1) * 100 for s, m in data if len(m)]
+    every = np.concatenate(parts) if parts else np.zeros(0)
+    if not len(every):
+        return Errors(float("nan"), float("nan"), 0)
+    return Errors(float(every.mean()), float(np.percentile(every, 95)), len(every))
+
+
+Chooser = Callable[[Iterations, np.random.Generator], NDArray[np.bool_]]
+
+SPLITS: Mapping[str, Chooser] = {
+    "random": lambda of, rng: np.asarray(rng.random(len(of)) < HELD_OUT),
+    "longer than trained": lambda of, rng: np.asarray(of.longest > LONG_TOKENS),
+    "larger batch than trained": lambda of, rng: np.asarray(of.decode_seqs >= LARGE_BATCH),
+    "trained without mixed": lambda of, rng: np.asarray((of.prefill_tokens > 0) & (of.decode_seqs > 0)),
+}
+"""Split -> which iterations are held out."""
+
+
+def held_out(base: Profile, data: Data, gemm: Sequence[Row] = (), gpu: Gpu | None = None, seed: int = 0) -> dict[str, Errors]:
+    """Errors on iterations that were not fitted, one entry a split, and one for each setting left out whole.
+
+    A split that leaves nothing out, or too little to fit, is absent.
+    """
+    out = {}
+    for name, choose in SPLITS.items():
+        rng = np.random.default_rng(seed)
+        masks = [choose(measured, rng) for _, measured in data]
+        train = [(s, m[~mask]) for (s, m), mask in zip(data, masks, strict=True)]
+        test = [(s, m[mask]) for (s, m), mask in zip(data, masks, strict=True)]
+        if any(mask.any() for mask in masks) and sum(len(m) for _, m in train) >= POINTS_EACH * len(PARAMETERS):
+            out[name] = errors(fit(base, train, gemm, gpu).profile, test)
+    if len(data) > 1:
+        for i, (setting, _) in enumerate(data):
+            rest = [pair for j, pair in enumerate(data) if j != i]
+            out[f"without {setting.label}"] = errors(fit(base, rest, gemm, gpu).profile, [data[i]])
+    return out
+
+
+def calibrated_range(data: Data) -> dict[str, tuple[int, int]]:
+    """Least and greatest of what was measured, as a profile's `range` holds it."""
+    joined = {name: np.concatenate([getattr(m, name) for _, m in data]) for name in ("prefill_tokens", "decode_seqs")}
+    mean = np.concatenate([m.context_tokens[m.decode_seqs > 0] / m.decode_seqs[m.decode_seqs > 0] for _, m in data])
+    if len(mean):
+        joined["context_per_seq"] = mean
+    return {name: (int(values.min()), int(values.max())) for name, values in joined.items()}
+
+
+def fitted_values(profile: Profile, names: Sequence[str] = tuple(PARAMETERS)) -> dict[str, Any]:
+    """The fitted parameters by name."""
+    return {name: getattr(profile, name) for name in names}

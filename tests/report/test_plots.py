@@ -1,0 +1,106 @@
+"""Figures: the data they draw is the records', they carry units and findings, and draw for any run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from batchsim.metrics import Slo, e2e_ns, ttft_ns
+from batchsim.records import Records
+from batchsim.report import plots
+from tests.metrics.naive import Rules, random_rows, run
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    """No figure outlives its test."""
+    import matplotlib.pyplot as plt
+
+    yield
+    plt.close("all")
+
+
+def a_run(**rules: float | bool) -> Records:
+    """A small run under pressure."""
+    return run(random_rows(3, 80), Rules(seats=3, **rules), 3)[1]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("metric", ["ttft", "tpot", "itl", "e2e"])
+def test_cdf_is_the_distribution(metric: str) -> None:
+    """The curve ends at 1 and the axis names the metric and its unit."""
+    ax = plots.latency_cdf(a_run(), metric)
+    line = ax.get_lines()[0]
+    assert line.get_ydata()[-1] == pytest.approx(1.0)
+    assert np.all(np.diff(line.get_xdata()) >= 0)
+    assert ax.get_xlabel() == f"{metric.upper()} (ms)"
+
+
+def test_cdf_title_counts_the_target() -> None:
+    """The title says which share is within the target, equality passing."""
+    records = a_run()
+    values = np.sort(ttft_ns(records.requests)) / 1e6
+    ax = plots.latency_cdf(records, "ttft", slo_ms=float(values[59]))
+    assert ax.get_title(loc="left").startswith("TTFT: 75 % within")
+
+
+def test_unknown_metric_is_refused() -> None:
+    """Another metric is refused with those there are."""
+    with pytest.raises(ValueError, match="ttft, tpot, itl, e2e"):
+        plots.latency_cdf(a_run(), "latency")
+
+
+def test_timeline_bars_fill_every_stay() -> None:
+    """Waiting, prefill and decode of all requests add up to their E2E; evictions are there when anyone was evicted."""
+    records = a_run(preempt=0.05)
+    ax = plots.timeline(records)
+    lengths = {}
+    for bars in ax.collections:
+        corners = [path.vertices for path in bars.get_paths()]
+        lengths[bars.get_label()] = sum(float(c[:, 0].max() - c[:, 0].min()) for c in corners)
+    stay = float(e2e_ns(records.requests).sum()) / 1e9
+    assert lengths["waiting"] + lengths["prefill"] + lengths["decode"] == pytest.approx(stay)
+    assert 0 < lengths["evicted"] < lengths["decode"]
+    assert plots.timeline(records, 0.5, 1.0).get_xlim() == (0.5, 1.0)
+    assert "(first 10 of 80)" in plots.timeline(records, limit=10).get_title(loc="left")
+
+
+def test_batch_and_kv_titles_carry_the_figures() -> None:
+    """KV occupancy and batch size say peak and means that the records give."""
+    records = a_run()
+    peak = records.iterations.kv_blocks_used.max() / records.kv_blocks_total
+    assert f"at most {100 * peak:.0f} % of 100 blocks" in plots.kv_occupancy(records).get_title(loc="left")
+    span = records.requests.finished_ns.max() - records.requests.arrival_ns.min()
+    title = f"{records.requests.ran_ns.sum() / span:.1f} running, {records.requests.waited_ns.sum() / span:.1f} waiting"
+    assert plots.batch_size(records).get_title(loc="left").startswith(title)
+
+
+def test_spikes_show_the_longest_tick() -> None:
+    """The tallest spike is the longest gap that a stream had at a tick."""
+    records = a_run(mixed=False)
+    ax = plots.itl_spikes(records, slo_ms=20)
+    tops = [segment[1][1] for segment in ax.collections[0].get_segments()]
+    assert f"longest gap {plots.duration(max(tops))}" in ax.get_title(loc="left")
+
+
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_figures_are_written_for_any_run(tmp_path: Path, count: int) -> None:
+    """timeline.png and latency.png come out whole for no, one and many requests, on several replicas."""
+    records = run(random_rows(1, count), Rules(replicas=2, preempt=0.05))[1]
+    for path in plots.write_figures(tmp_path, records, Slo(ttft_ms=50)):
+        assert path.read_bytes().startswith(b"\x89PNG")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["latency.png", "timeline.png"]
+
+
+def test_the_queue_is_seen_while_a_batch_fills() -> None:
+    """Requests that wait on an idle replica stand in the batch figure: its mean queue is the waits' share of time."""
+    records = a_run()
+    ax = plots.batch_size(records)
+    times, values = ax.get_lines()[1].get_data()
+    area = float((np.asarray(values)[:-1] * np.diff(times)).sum())
+    assert area == pytest.approx(records.requests.waited_ns.sum() / 1e9)
+    assert area > 0
