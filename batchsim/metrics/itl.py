@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchsim.metrics.percentiles import PERCENTS, Stats, between
-from batchsim.metrics.ticks import Ticks, blocks, chunks, ends_at, ragged, slots_of, tick_ends_ns, ticks_of
-from batchsim.records import FS_PER_NS, Records, Status
+from batchsim.metrics.ticks import Ticks, blocks, chunks, ends_at, ragged, slots_of, ticks_of
+from batchsim.records import FS_PER_NS, Records
 
 Int64 = NDArray[np.int64]
 EXPAND = 1 << 18
@@ -99,46 +99,15 @@ def pooled_gaps(records: Records, *, fold: bool | None = None) -> Gaps:
     return _gather(ticks, ticks.rows.steady_seqs, ticks.rows.streaming_seqs, records.spans.odd_gaps_ns, fold)
 
 
-def gaps_of(records: Records, members: NDArray[np.bool_], *, fold: bool | None = None) -> Gaps | None:
-    """The gaps of some requests; None where the records do not tell whose an odd gap was (see `odd_gaps_of`)."""
-    odd = odd_gaps_of(records, members)
-    if odd is None:
-        return None
+def gaps_of(records: Records, members: NDArray[np.bool_], *, fold: bool | None = None) -> Gaps:
+    """The gaps of some requests."""
     ticks = ticks_of(records.iterations, records.replicas)
     spans = records.spans
     start, end = slots_of(ticks, spans)
     mine = members[spans.index]
     size = 2 * len(ticks) + 1
     weight = np.cumsum(np.bincount(start[mine], minlength=size) - np.bincount(end[mine], minlength=size))[:-1]
-    return _gather(ticks, weight[0::2], weight[1::2], odd, fold)
-
-
-def odd_gaps_of(records: Records, members: NDArray[np.bool_]) -> Int64 | None:
-    """The gaps of some requests that no tick shows, or None where they cannot be told apart.
-
-    `Spans.odd_gaps_ns` does not name its owners. A request's longest is known, and for a completed one their sum, so
-    up to two of a completed request and one of any other are exact.
-    """
-    if bool(members.all()):
-        return records.spans.odd_gaps_ns
-    requests, spans = records.requests, records.spans
-    count = len(requests)
-    length = np.zeros(count, dtype=np.int64)
-    np.add.at(length, spans.index, spans.to_tick - spans.from_tick)
-    missing = np.maximum(requests.emitted_tokens - 1, 0) - length
-    completed = requests.status == Status.COMPLETED
-    if np.any(members & (missing > np.where(completed, 2, 1))):
-        return None
-    two = members & (missing == 2)
-    shown = np.zeros(count, dtype=np.int64)
-    if two.any():
-        ticks = ticks_of(records.iterations, records.replicas)
-        base = ticks.base[spans.replica]
-        took = tick_ends_ns(ticks, base + spans.to_tick) - tick_ends_ns(ticks, base + spans.from_tick)
-        np.add.at(shown, spans.index, took)
-    longest = requests.odd_gap_ns
-    other = requests.finished_ns - requests.first_token_ns - shown - longest
-    return np.concatenate([longest[members & (missing > 0)], other[two]])
+    return _gather(ticks, weight[0::2], weight[1::2], spans.odd_gaps_ns[members[spans.odd_index]], fold)
 
 
 def stats_ns(gaps: Gaps) -> Stats:

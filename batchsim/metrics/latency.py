@@ -77,12 +77,9 @@ def defined(column: Column) -> Column:
     return column[column >= 0]  # type: ignore[return-value]
 
 
-def stat_keys(name: str, stats_ns: Stats | None) -> dict[str, float | int | None]:
-    """The summary's keys of one latency, in ms: mean_X_ms, median_X_ms, std_X_ms, p50_X_ms …, max_X_ms, n_X.
-
-    Without statistics (the records do not tell) all of them are None, n included.
-    """
-    ms = Stats(0) if stats_ns is None else stats_ns.scaled(NS_PER_MS)
+def stat_keys(name: str, stats_ns: Stats) -> dict[str, float | int | None]:
+    """The summary's keys of one latency, in ms: mean_X_ms, median_X_ms, std_X_ms, p50_X_ms …, max_X_ms, n_X."""
+    ms = stats_ns.scaled(NS_PER_MS)
     p50, p90, p95, p99 = ms.percentiles
     return {
         f"mean_{name}_ms": ms.mean,
@@ -93,5 +90,5 @@ def stat_keys(name: str, stats_ns: Stats | None) -> dict[str, float | int | None
         f"p95_{name}_ms": p95,
         f"p99_{name}_ms": p99,
         f"max_{name}_ms": ms.max,
-        f"n_{name}": None if stats_ns is None else ms.n,
+        f"n_{name}": ms.n,
     }

@@ -103,8 +103,8 @@ def summary(records: Records, context: SummaryContext) -> dict[str, Any]:
     return result | {"scenario": dict(context.scenario), "versions": dict(context.versions)}
 
 
-def _latencies(records: Records, members: Bools | None = None) -> dict[str, Stats | None]:
-    """Statistics in ns of the four latencies, of everyone or of some; None where the records do not tell."""
+def _latencies(records: Records, members: Bools | None = None) -> dict[str, Stats]:
+    """Statistics in ns of the four latencies, of everyone or of some."""
     requests = records.requests
     columns: dict[str, NDArray[Any]] = {
         "ttft": latency.ttft_ns(requests),
@@ -112,12 +112,11 @@ def _latencies(records: Records, members: Bools | None = None) -> dict[str, Stat
         "e2el": latency.e2e_ns(requests),
     }
     if members is None:
-        itl: Stats | None = itl_stats_ns(records)
+        itl = itl_stats_ns(records)
     else:
-        gaps = gaps_of(records, members)
-        itl = None if gaps is None else stats_ns(gaps)
+        itl = stats_ns(gaps_of(records, members))
         columns = {name: column[members] for name, column in columns.items()}
-    found: dict[str, Stats | None] = {name: describe(latency.defined(column)) for name, column in columns.items()}
+    found = {name: describe(latency.defined(column)) for name, column in columns.items()}
     return {"ttft": found["ttft"], "tpot": found["tpot"], "itl": itl, "e2el": found["e2el"]}
 
 
@@ -192,14 +191,14 @@ def _tenants(records: Records) -> dict[str, Any]:
 
 
 def _warnings(
-    records: Records, result: Mapping[str, Any], stats: Mapping[str, Stats | None], rates: Stability
+    records: Records, result: Mapping[str, Any], stats: Mapping[str, Stats], rates: Stability
 ) -> list[str]:
     """One sentence for each thing that makes a figure less than it looks, and what to do."""
     found: list[str] = []
-    few = {name: lacking for name, s in stats.items() if s is not None and (lacking := too_few(s.n))}
+    few = {name: lacking for name, s in stats.items() if (lacking := too_few(s.n))}
     if few:
         worst = {percent for lacking in few.values() for percent in lacking}
-        labels = ", ".join(f"{LATENCIES[name]} (n={stats[name].n})" for name in few)  # type: ignore[union-attr]
+        labels = ", ".join(f"{LATENCIES[name]} (n={stats[name].n})" for name in few)
         percents = ", ".join(f"p{percent}" for percent in PERCENTS if percent in worst)
         found.append(
             f"{percents} of {labels}: too few samples to rely on: use at least "

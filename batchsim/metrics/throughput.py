@@ -77,13 +77,14 @@ def kv_peak_fraction(records: Records) -> float | None:
 def kv_mean_fraction(records: Records, span: Span) -> float | None:
     """KV blocks in use averaged over time and replicas, of the blocks there are; an idle replica uses none.
 
-    A run of equal steps counts with the blocks of its last step: at most one block a sequence and block size too many.
+    A run of equal steps fills evenly from its first step to its last: it counts with the mean of the two.
     """
     if span.ns <= 0 or records.kv_blocks_total <= 0:
         return None
     iterations = records.iterations
-    used = float((iterations.kv_blocks_used * _inside_ns(iterations, span)).sum(dtype=np.float64))
-    return used / (span.ns * records.replicas * records.kv_blocks_total)
+    blocks_x2 = iterations.kv_blocks_first + iterations.kv_blocks_used
+    used = float((blocks_x2 * _inside_ns(iterations, span)).sum(dtype=np.float64))
+    return used / (2 * span.ns * records.replicas * records.kv_blocks_total)
 
 
 def padded_fraction(iterations: Iterations) -> float | None:

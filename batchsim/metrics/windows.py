@@ -61,5 +61,5 @@ def window_section(records: Records, window: Window, run: Span) -> dict[str, Any
     }
     section |= stat_keys("ttft", describe(defined(ttft_ns(requests)[inside])))
     section |= stat_keys("tpot", describe(defined(tpot_ns(requests)[inside])))
-    section |= stat_keys("itl", None if itl is None else stats_ns(itl))
+    section |= stat_keys("itl", stats_ns(itl))
     return section | stat_keys("e2el", describe(defined(e2e_ns(requests)[inside])))

@@ -18,7 +18,7 @@ from batchsim.metrics.itl import pooled_gaps
 from batchsim.metrics.percentiles import percentile
 from batchsim.metrics.slo import Slo
 from batchsim.metrics.throughput import span_of
-from batchsim.metrics.ticks import slot_gaps_ns, tick_ends_ns, ticks_of
+from batchsim.metrics.ticks import slot_gaps_ns, ticks_of
 from batchsim.records import NEVER, Records, Status
 from batchsim.report.console import duration, percent
 from batchsim.report.files import write_atomically
@@ -82,7 +82,7 @@ def timeline(
     """Who ran when, one row a request by arrival: waiting, prefill, decode, evicted.
 
     start_s, end_s: the part of the run to show, all of it by default. Beyond `limit` requests only the first are drawn
-    and the title says so. Evicted is the stretch from the last token before a preemption to the next token.
+    and the title says so. Evicted is the stretch from a preemption to the next seat.
     """
     ax = _axes(ax)
     requests = records.requests
@@ -355,23 +355,12 @@ def _bars(records: Records, shown: NDArray[np.int64], last: NDArray[np.int64]) -
 
 
 def _evictions(records: Records, row: Mapping[int, int]) -> tuple[Any, Any, Any]:
-    """Stretches without a token of requests that were preempted: longer than any tick, between two of their spans."""
-    spans, requests = records.spans, records.requests
-    ticks = ticks_of(records.iterations, records.replicas)
-    evicted = np.flatnonzero((requests.preemptions[spans.index] > 0) & np.isin(spans.index, list(row)))
-    found: list[tuple[int, float, float]] = []
-    ends: dict[int, int] = {}
-    base = ticks.base[spans.replica[evicted]]
-    opened = tick_ends_ns(ticks, base + spans.from_tick[evicted])
-    closed = tick_ends_ns(ticks, base + spans.to_tick[evicted])
-    for place in np.argsort(opened, kind="stable").tolist():
-        index = int(spans.index[evicted[place]])
-        since = ends.get(index, int(requests.first_token_ns[index]))
-        if index in ends and opened[place] > since:
-            found.append((row[index], since / 1e9, float(opened[place]) / 1e9))
-        ends[index] = int(closed[place])
-    columns = list(zip(*found, strict=True)) if found else [(), (), ()]
-    return tuple(np.array(column) for column in columns)  # type: ignore[return-value]
+    """(row, begin in s, end in s) of every stretch between losing a seat and having one again."""
+    evicted = records.evictions
+    mine = np.isin(evicted.index, list(row))
+    place = np.array([row[index] for index in evicted.index[mine].tolist()], dtype=np.int64)
+    end = np.where(evicted.resumed_ns == NEVER, records.end_ns, evicted.resumed_ns)[mine]
+    return place, evicted.evicted_ns[mine] / 1e9, end / 1e9
 
 
 def _timeline_title(bars: Bars, shown: int, total: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from batchsim.records import FS_PER_NS, NEVER, Iterations, Records, Requests, Spans, Status
+from batchsim.records import FS_PER_NS, NEVER, Evictions, Iterations, Records, Requests, Spans, Status
 from batchsim.workload.columns import ABSENT, Workload
 
 
@@ -33,6 +33,7 @@ class One:
     since: int = 0
     preemptions: int = 0
     finished: int = NEVER
+    evictions: list[tuple[int, int, int]] = field(default_factory=list)  # index, evicted, resumed (ns)
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,15 @@ def _replica(mine: list[One], rules: Rules, rng: random.Random, replica: int) ->
             victim.preemptions += 1
             victim.ran += half_up_ns(now) - victim.since
             victim.since = half_up_ns(now)
+            victim.evictions.append((victim.index, victim.since, NEVER))
             waiting.insert(0, victim)
             evicted = 1
         elif waiting and len(running) < rules.seats and (evicted == 0):
             one = waiting.pop(0)
             one.waited += half_up_ns(now) - one.since
             one.since = half_up_ns(now)
+            if one.evictions:
+                one.evictions[-1] = (*one.evictions[-1][:2], one.since)
             one.admitted = half_up_ns(now) if one.admitted == NEVER else one.admitted
             running.append(one)
         prefill = [one for one in running if one.to_compute > 0][:1]
@@ -140,7 +144,7 @@ def _replica(mine: list[One], rules: Rules, rng: random.Random, replica: int) ->
             "key": key, "replica": replica, "start": start, "end": now, "repeats": 1, "prefill_tokens": chunk,
             "decode_seqs": len(decode), "context_tokens": context, "running": len(running), "waiting": len(waiting),
             "preempted": evicted, "tick_before": ticks, "steady_seqs": steady, "streaming_seqs": len(decode),
-            "first_fs": cost, "growth_fs": price.context * len(decode),
+            "kv_first": len(running), "first_fs": cost, "growth_fs": price.context * len(decode),
         }  # fmt: skip
         last = table[-1] if table else None
         if rules.collapse and last and last["key"] == key and not chunk and not evicted and last["end"] == start:
@@ -174,10 +178,10 @@ def _replica(mine: list[One], rules: Rules, rng: random.Random, replica: int) ->
 
 def _records(everyone: list[One], table: list[dict[str, Any]], rules: Rules) -> Records:
     spans: list[tuple[int, int, int, int]] = []
-    pooled: list[int] = []
+    pooled: list[tuple[int, int, int]] = []  # gap, whose, when its token came
     longest: list[int] = []
     for one in everyone:
-        odd = [0]
+        odd: list[tuple[int, int, int]] = []
         for i in range(1, len(one.tokens)):
             before, tick = one.ticks[i - 1], one.ticks[i]
             if tick and tick == before + 1 and before:
@@ -186,9 +190,9 @@ def _records(everyone: list[One], table: list[dict[str, Any]], rules: Rules) -> 
                 else:
                     spans.append((one.index, one.replica, before, tick))
             else:
-                odd.append(one.tokens[i] - one.tokens[i - 1])
-        pooled += odd[1:]
-        longest.append(max(odd))
+                odd.append((one.tokens[i] - one.tokens[i - 1], one.index, one.tokens[i]))
+        pooled += odd
+        longest.append(max((gap for gap, _, _ in odd), default=0))
     status = []
     for one in everyone:
         ended = Status.COMPLETED if one.finished != NEVER else Status.UNSENT if one.since == -2 else None
@@ -222,7 +226,7 @@ def _records(everyone: list[One], table: list[dict[str, Any]], rules: Rules) -> 
         prefill_tokens=column("prefill_tokens"), prefill_s2_x2=column("prefill_tokens") * 0,
         decode_seqs=column("decode_seqs"), context_tokens=column("context_tokens"),
         padded_tokens=column("prefill_tokens") * 0, running=column("running"), waiting=column("waiting"),
-        kv_blocks_used=column("running") * 3, preempted=column("preempted"), tick_before=column("tick_before"),
+        kv_blocks_used=column("running") * 3, kv_blocks_first=column("kv_first") * 3, preempted=column("preempted"), tick_before=column("tick_before"),
         steady_seqs=column("steady_seqs"), streaming_seqs=column("streaming_seqs"), first_fs=column("first_fs"),
         growth_fs=column("growth_fs"), start_frac_fs=int64(fs % FS_PER_NS for fs in start_fs),
     )  # fmt: skip
@@ -231,7 +235,9 @@ def _records(everyone: list[One], table: list[dict[str, Any]], rules: Rules) -> 
     end_ns = horizon if horizon is not None else max((half_up_ns(row["end"]) for row in table), default=0)
     return Records(
         workload=workload, requests=requests, iterations=iterations,
-        spans=Spans(*(int64(part) for part in parts), odd_gaps_ns=int64(pooled)), end_ns=end_ns, horizon_ns=horizon,
+        spans=Spans(*(int64(part) for part in parts), *(int64(row[at] for row in pooled) for at in range(3))),
+        evictions=Evictions(*(int64(row[at] for one in everyone for row in one.evictions) for at in range(3))),
+        end_ns=end_ns, horizon_ns=horizon,
         kv_blocks_total=100, block_size=16, replicas=rules.replicas,
     )  # fmt: skip
 

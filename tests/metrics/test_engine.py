@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import batchsim as bs
-from batchsim.metrics import itl_stats_ns, max_itl_ns, tokens_between
+from batchsim.metrics import itl_stats_ns, max_itl_ns, token_times_ns, tokens_between
 from batchsim.records import Records, Status
 from batchsim.scenario import scenario as build
 
@@ -77,6 +77,7 @@ def test_statistics_are_those_of_the_logged_tokens(kind: str, horizon_s: float |
     assert [times[-1] for times, ended in zip(tokens, done, strict=True) if ended] == records.requests.finished_ns[
         done
     ].tolist()
-    if not records.requests.preemptions.any():
-        middle = records.end_ns // 2
-        assert tokens_between(records, 0, middle) == sum(token <= middle for times in tokens for token in times)
+    middle = records.end_ns // 2
+    assert tokens_between(records, 0, middle) == sum(token <= middle for times in tokens for token in times)
+    for index in range(0, len(tokens), 7):
+        assert token_times_ns(records, index).tolist() == tokens[index]
