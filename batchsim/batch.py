@@ -7,6 +7,7 @@ them as for 256. `group.py` keeps their aggregates; this file the seats, the que
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -16,7 +17,11 @@ from batchsim.group import DecodeGroup
 from batchsim.kv.blocks import BlockPool
 from batchsim.kv.prefix import PrefixCache
 from batchsim.queue import Key, Queue, queue
+from batchsim.records import NEVER
 from batchsim.request import Request
+
+
+_shape = tuple.__new__  # a third of the time of Shape(...)
 
 
 class Chunk(NamedTuple):
@@ -39,14 +44,14 @@ class Entry(NamedTuple):
 class Step:
     """What the step being built computes."""
 
-    __slots__ = ("admitted", "chunks", "entries", "named", "padded_tokens", "padded_to", "preempted", "tick")
+    __slots__ = ("chunks", "dirty", "entries", "named", "padded_to", "padded_tokens", "preempted", "tick")
 
     def __init__(self) -> None:
+        self.dirty = False  # something besides the tick stands in it
         self.chunks: dict[int, Chunk] = {}
         self.tick = False  # everybody who decodes takes a token
         self.named: dict[int, Request] = {}  # or these do, while the other decoding ones rest
         self.preempted: list[tuple[Request, int]] = []
-        self.admitted: list[Request] = []
         self.padded_to = 0
         self.padded_tokens = 0
         self.entries: dict[int, Entry] | None = None
@@ -83,6 +88,7 @@ class Batch:
         self.headroom = 0  # blocks that a run of equal steps leaves free
         self.folds_output = False  # an evicted request's recompute is a prompt to its last token
         self.rejected: list[tuple[Request, str]] = []
+        self.evictions = array("q")  # index, evicted_ns, resumed_ns, …
         self._scheduler, self._hold, self._oracle, self._log = scheduler, hold, oracle, log
         self._admissions = 0
         self.planning = False
@@ -170,24 +176,26 @@ class Batch:
         """One token for every decoding request, or for `only` these while the others rest. False: blocks do not fit."""
         if only is not None:
             return self._decode_named(list(only))
-        group, step = self.group, self.step
+        step = self.step
         if step.tick or step.named:
             self._broken("each request decodes once a step", "decode() after a decode")
-        if not group.size and not self.resting:
+        need = self.group.blocks_needed()
+        if self.resting:
+            need += sum(self._block_due(request) for request in self.resting.values())
+        elif not self.group.size:
             return True
-        need = group.blocks_needed()
-        for request in self.resting.values():
-            need += self._block_due(request)
-        if need > self.pool.free:
-            return False
         if need:
+            if need > self.pool.free:
+                return False
             self.pool.take(need)
+        step.tick = True
         if step.entries is not None:
             self._log_decodes(step.entries)
-        step.tick = True
-        for request in self.resting.values():
-            request.blocks += self._block_due(request)
-            step.named[request.index] = request
+        if self.resting:
+            step.dirty = True
+            for request in self.resting.values():
+                request.blocks += self._block_due(request)
+                step.named[request.index] = request
         return True
 
     def extend(self, request: Request, tokens: int) -> bool:
@@ -250,12 +258,20 @@ class Batch:
         request.lost_tokens = lost
         request.recomputed_tokens += lost
         self.step.preempted.append((request, lost))
+        self.step.dirty = True
         request.queued_ns = request.evicted_ns = self.now_ns
         if to == "head":
             self.queue.push_front(request)
         else:
             self.queue.push(request)
         return given
+
+    def reorder(self, request: Request) -> None:
+        """The scheduler's `order` says something new of a waiting request: it is sorted in again."""
+        if request.index not in self.queue:
+            self._broken("only a waiting request is sorted in again", f"reorder({request.id})")
+        self.queue.leave(request)
+        self.queue.push(request)
 
     def reject(self, request: Request, reason: str) -> None:
         """Turn a waiting request away for good, with a reason."""
@@ -280,7 +296,7 @@ class Batch:
         """Begin an empty step."""
         self.planning = True
         step = self.step
-        if step.chunks or step.named or step.preempted or step.padded_to or self._log:
+        if step.dirty or self._log:
             self.step = step = Step()
             if self._log:
                 step.entries = {}
@@ -289,13 +305,13 @@ class Batch:
     def shape(self) -> Shape:
         """What the step computes, summed, for the cost model."""
         step, group = self.step, self.group
+        if not step.dirty:
+            return _shape(Shape, (0, 0, 0, 0, group.size, group.context_tokens()))
         decodes = group.size if step.tick else 0
         context = group.context_tokens() if step.tick else 0
         for request in step.named.values():
             decodes += 1
             context += request._computed + 1
-        if not step.chunks:
-            return Shape(0, 0, 0, 0, decodes, context)
         tokens = s2 = pasts = seqs = 0
         for request, chunk, past in step.chunks.values():
             if chunk == 1 and not self.folds_output and _newest(request, past):  # what a resumed request lacks is its newest token: a decode
@@ -307,7 +323,7 @@ class Batch:
             s2 += chunk * (2 * past + chunk)
             pasts += past
             seqs += 1
-        return Shape(tokens, s2, pasts, seqs, decodes, context)
+        return _shape(Shape, (tokens, s2, pasts, seqs, decodes, context))
 
     def close_step(self) -> None:
         """After a step in which only some decoded: the others leave the group, so that its clock passes them by.
@@ -368,11 +384,13 @@ class Batch:
             if request.base is None:
                 request.blocks += self._block_due(request)
             step.named[request.index] = request
+        step.dirty = True
         return True
 
     def _add_chunk(self, request: Request, tokens: int, past: int) -> None:
         step = self.step
         step.chunks[request.index] = Chunk(request, tokens, past)
+        step.dirty = True
         if self.pool.caching:
             self.pool.publish(request, past + tokens)
         if step.entries is not None:
@@ -384,17 +402,28 @@ class Batch:
             if request.base is not None or request.index in self.resting:
                 entries[request.index] = Entry(request, 1, request.computed_tokens, True)
 
+    def _resume(self, request: Request, hit: int) -> None:
+        """An evicted request has a seat again; what it finds in cache need not be computed again."""
+        request.resume_hit_tokens += hit
+        request.recomputed_tokens -= min(hit, request.lost_tokens)
+        self.evictions.extend((request.index, request.evicted_ns, self.now_ns))
+
     def _seat(self, request: Request, hit: int, blocks: int, hold_blocks: int) -> None:
         self._admissions += 1
         request.seat = self._admissions
         request._computed = request.hit_tokens = hit
         request.blocks = blocks
         request.hold_blocks = hold_blocks
-        request.waited_ns += self.now_ns - request.queued_ns
-        request.seated_ns = self.now_ns
+        now_ns = self.now_ns
+        request.waited_ns += now_ns - request.queued_ns
+        request.seated_ns = now_ns
         self.seats[request.index] = request
         self.prefilling[request.index] = request
-        self.step.admitted.append(request)
+        if request.admitted_ns == NEVER:
+            request.admitted_ns = now_ns
+            request.prefix_hit_tokens = hit
+        else:
+            self._resume(request, hit)
 
     def withdraw(self, request: Request) -> int:
         """Undo what this step gave the request, except its blocks; returns the tokens given back."""

@@ -60,6 +60,7 @@ class Engine:
         self._ended: list[Request] = []  # by the step committed last
         self.name = name
         self._spun = 0  # tokens computed since one was emitted, in steps that preempted
+        self._spun_since = 0  # the tick of that emission, where the group had it
 
     # -- between steps ---------------------------------------------------------------------------------------------
 
@@ -88,16 +89,6 @@ class Engine:
             batch.close_step()
             if step.named:  # somebody joins the group when the step ends
                 verdict = ONCE
-        for request in step.admitted:
-            if request.index not in batch.seats:
-                continue
-            if request.admitted_ns == NEVER:
-                request.admitted_ns = now_ns
-                request.prefix_hit_tokens = request.hit_tokens
-            else:
-                self.recorder.evictions.extend((request.index, request.evicted_ns, now_ns))
-                request.resume_hit_tokens += request.hit_tokens
-                request.recomputed_tokens -= min(request.hit_tokens, request.lost_tokens)
         if step.preempted:
             self._watch_for_thrash()
         if batch.rejected:
@@ -224,6 +215,8 @@ class Engine:
             if request.finished_ns == NEVER:
                 self._drop_cancelled(request)
         self.cancelled.clear()
+        if self.hold and self._held:
+            self._release_held()  # the last that still generated may be among them
 
     def _release_held(self) -> None:
         batch = self.batch
@@ -265,7 +258,7 @@ class Engine:
             self.recorder.close(request, status, self.number, request.finished_ns)
         for request in batch.queue.values():
             if request.evicted_ns != NEVER:
-                self.recorder.evictions.extend((request.index, request.evicted_ns, NEVER))
+                batch.evictions.extend((request.index, request.evicted_ns, NEVER))
             request.waited_ns += now_ns - request.queued_ns
             self.recorder.close(request, Status.WAITING, self.number)
 
@@ -273,7 +266,9 @@ class Engine:
 
     def _watch_for_thrash(self) -> None:
         """Computing far more than everybody here together needs without emitting a token is no progress."""
-        batch = self.batch
+        batch, group = self.batch, self.batch.group
+        if group.clock.ticks != self._spun_since and group.size > group.ghosts:
+            self._spun, self._spun_since = 0, group.clock.ticks
         self._spun += 1 + sum(lost for _, lost in batch.step.preempted)
         live = [*batch.seats.values(), *batch.queue.values()]
         if self._spun > 20 * (batch.pool.total * batch.block + sum(r.known_tokens for r in live)):

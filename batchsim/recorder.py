@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from struct import Struct
 from typing import Any
 
 import numpy as np
 
-from batchsim.records import NEVER, Evictions, Int64, Iterations, Requests, Spans, Status
+from batchsim.compact import Int64, Ints, Table, narrowed
+from batchsim.records import NEVER, Evictions, Iterations, Requests, Spans, Status
 from batchsim.request import Request
 from batchsim.workload.columns import Workload
 
@@ -17,6 +19,10 @@ _REQUEST_COLUMNS = (
     "odd_gap_ns",
 )  # fmt: skip
 _ITERATION_COLUMNS = tuple(Iterations.__dataclass_fields__)
+_BUFFER = 1 << 23
+"""Bytes of rows after which they are put away in narrow columns."""
+_pack_request = Struct(f"{len(_REQUEST_COLUMNS)}q").pack
+_pack_iteration = Struct(f"{len(_ITERATION_COLUMNS)}q").pack
 
 
 class Recorder:
@@ -25,73 +31,82 @@ class Recorder:
     def __init__(self, *, log: bool = False) -> None:
         self.reasons: dict[int, str] = {}
         self.steps: list[dict[str, Any]] | None = [] if log else None
-        self.evictions = array("q")  # index, evicted_ns, resumed_ns, …
-        self._requests = array("q")
-        self._iterations = array("q")
-        self.iteration = self._iterations.extend  # one row, in the order of Iterations' fields
+        self._done = Table(len(_REQUEST_COLUMNS))
+        self._past = Table(len(_ITERATION_COLUMNS))
+        self._requests = bytearray()  # packing a row at once takes a quarter of the time of array.extend
+        self._iterations = bytearray()
 
     def close(self, request: Request, status: Status, replica: int, finished_ns: int = NEVER) -> None:
         """The request's last word."""
-        self._requests.extend(
-            (
-                request.index, status, replica, request.arrival_ns, request.scheduled_ns, request.admitted_ns,
-                request.first_token_ns, finished_ns, request.emitted_tokens, request.preemptions, request.recomputed_tokens,
-                request.prefix_hit_tokens, request.resume_hit_tokens, request.waited_ns, request.ran_ns, request.odd_gap_ns,
-            )
+        self._requests += _pack_request(
+            request.index, status, replica, request.arrival_ns, request.scheduled_ns, request.admitted_ns,
+            request.first_token_ns, finished_ns, request.emitted_tokens, request.preemptions, request.recomputed_tokens,
+            request.prefix_hit_tokens, request.resume_hit_tokens, request.waited_ns, request.ran_ns, request.odd_gap_ns,
         )  # fmt: skip
+        if len(self._requests) >= _BUFFER or len(self._iterations) >= _BUFFER:
+            self._put_away()
+
+    def iteration(self, *row: int) -> None:
+        """A step or a run of equal steps: a value for each of Iterations' fields, in their order."""
+        self._iterations += _pack_iteration(*row)
+
+    def _put_away(self) -> None:
+        """Move the rows into narrow columns."""
+        self._done.put(self._requests)
+        self._requests.clear()
+        self._past.put(self._iterations)
+        self._iterations.clear()
 
     def requests(self, workload: Workload) -> Requests:
         """The requests' rows in file order; those never closed were not sent."""
-        rows = np.frombuffer(self._requests, dtype=np.int64).reshape(-1, len(_REQUEST_COLUMNS))
-        count = len(workload)
+        self._put_away()
+        index = self._done.take(0)
         columns: dict[str, Any] = {}
-        for place, name in enumerate(_REQUEST_COLUMNS):
-            if name == "index":
-                continue
+        for place, name in enumerate(_REQUEST_COLUMNS[1:], start=1):
             start = Status.UNSENT if name == "status" else NEVER if name.endswith("_ns") else 0
-            column = np.full(count, start, dtype=np.int8 if name == "status" else np.int64)
-            column[rows[:, 0]] = rows[:, place]
+            values = self._done.take(place)
+            column = np.full(len(workload), start, dtype=np.int8 if name == "status" else values.dtype)
+            column[index] = values
             columns[name] = column
         unsent = columns["status"] == Status.UNSENT
         for name in ("waited_ns", "ran_ns", "odd_gap_ns"):
             columns[name][unsent] = 0
         columns["scheduled_ns"][unsent] = workload.arrival_ns[unsent]
+        for name in ("arrival_ns", "scheduled_ns"):
+            if np.array_equal(columns[name], workload.arrival_ns):
+                columns[name] = workload.arrival_ns
         return Requests(
             prompt_tokens=workload.prompt_tokens, output_tokens=workload.output_tokens, reasons=self.reasons, **columns
         )
 
     def iterations(self) -> Iterations:
         """The iterations' rows, by replica and time."""
-        rows = np.frombuffer(self._iterations, dtype=np.int64).reshape(-1, len(_ITERATION_COLUMNS))
-        if len(rows) and rows[:, 0].any():
-            rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        return Iterations(*(np.ascontiguousarray(rows[:, place]) for place in range(len(_ITERATION_COLUMNS))))
+        self._put_away()
+        replica = self._past.take(0)
+        order: Any = np.argsort(replica, kind="stable") if replica.any() else slice(None)
+        columns = [replica[order], *(self._past.take(place)[order] for place in range(1, len(_ITERATION_COLUMNS)))]
+        return Iterations(*columns)
 
 
 def spans(parts: list[tuple[int, array[int], array[int]]]) -> Spans:
     """The spans and odd gaps of each replica's group: (replica, spans, odd gaps)."""
-    rows = [_table(flat) for _, flat, _ in parts]
-    gaps = _stack([_table(flat) for _, _, flat in parts])
-    table = _stack(rows)
-    return Spans(
-        index=np.ascontiguousarray(table[:, 0]),
-        replica=np.repeat(np.array([number for number, _, _ in parts], dtype=np.int64), [len(part) for part in rows]),
-        from_tick=np.ascontiguousarray(table[:, 1]),
-        to_tick=np.ascontiguousarray(table[:, 2]),
-        odd_gaps_ns=np.ascontiguousarray(gaps[:, 0]),
-        odd_index=np.ascontiguousarray(gaps[:, 1]),
-        odd_end_ns=np.ascontiguousarray(gaps[:, 2]),
-    )
+    rows = [_columns(flat) for _, flat, _ in parts]
+    gaps = [_columns(flat) for _, _, flat in parts]
+    replica = np.repeat(np.array([number for number, _, _ in parts]), [len(columns[0]) for columns in rows])
+    index, from_tick, to_tick = (_joined([columns[place] for columns in rows]) for place in range(3))
+    return Spans(index, narrowed(replica), from_tick, to_tick, *(_joined([c[place] for c in gaps]) for place in range(3)))
 
 
 def evictions(flat: array[int]) -> Evictions:
     """The preemptions of a run."""
-    return Evictions(*(np.ascontiguousarray(column) for column in _table(flat).T))
+    return Evictions(*(column.astype(np.int64) for column in _columns(flat)))
 
 
-def _table(flat: array[int]) -> Int64:
-    return np.frombuffer(flat, dtype=np.int64).reshape(-1, 3)
+def _columns(flat: array[int]) -> list[Ints]:
+    """The three columns of a flat array of rows, narrow."""
+    table: Int64 = np.frombuffer(flat, dtype=np.int64).reshape(-1, 3)
+    return [narrowed(table[:, place]) for place in range(3)]
 
 
-def _stack(tables: list[Int64]) -> Int64:
-    return np.concatenate(tables) if tables else np.empty((0, 3), dtype=np.int64)
+def _joined(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

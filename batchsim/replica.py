@@ -26,7 +26,7 @@ HALF_NS = FS_PER_NS // 2
 LONGEST_RUN_FS = 4 * 10**18  # sums of a row stay inside 64 bits
 EMPTY_PLANS = 1000
 
-ARRIVE, END, PLAN = 0, 1, 2
+BEFORE_ALL, ARRIVE, END, PLAN = -1, 0, 1, 2
 """SimPy priorities at one instant."""
 
 
@@ -52,6 +52,7 @@ class Planned(NamedTuple):
     preempted: int
     entries: list[Entry]
     evicted: list[tuple[Request, int]]
+    admitted: list[Request]
 
 
 class Replica:
@@ -278,12 +279,10 @@ class Replica:
             waiting += self._late_before_last_step(ticks)
         streaming = group.size - group.ghosts if decodes else 0
         engine.recorder.iteration(
-            (
-                engine.number, self._start_ns, end_ns, ticks, tokens, s2_x2, decodes, context,
+            engine.number, self._start_ns, end_ns, ticks, tokens, s2_x2, decodes, context,
                 step.padded_tokens + group.ghosts, len(batch.seats), waiting, pool.total - pool.free, blocks_first,
                 len(step.preempted) + self._evicted, group.clock.ticks, streaming - len(group.fresh) if decodes else 0,
                 streaming, self._first_fs, self._growth_fs, self._start_fs - self._start_ns * FS_PER_NS,
-            )
         )  # fmt: skip
         self._evicted = 0
         engine.commit(decodes > 0, ticks, first_end_ns, end_ns)
@@ -309,6 +308,7 @@ class Replica:
             evicted,
             [] if step.entries is None else list(step.entries.values()),
             step.preempted,
+            [request for request in step.admitted if request.admitted_ns == batch.now_ns],
         )
 
     def _launch(self, now_ns: int, now_fs: int, planned: Planned, *, single: bool = False) -> None:
@@ -329,6 +329,8 @@ class Replica:
             self._set_alarm((self._end_fs + HALF_NS) // FS_PER_NS - now_ns, END, self._on_end)
             return
         self._ticks, self._growth_fs, self._flown = 1, 0, planned
+        for request in planned.admitted:
+            request.admitted_ns = now_ns  # planned a step ago, but this is the first that computes it
         self._end_fs = now_fs + first_fs
         end_ns = (self._end_fs + HALF_NS) // FS_PER_NS
         if self._horizon_ns is not None and end_ns >= self._horizon_ns:
@@ -396,12 +398,10 @@ class Replica:
         decodes = shape.decode_seqs > 0
         streaming = group.size if decodes else 0
         self.engine.recorder.iteration(
-            (
-                self.engine.number, self._start_ns, end_ns, 1, shape.prefill_tokens, shape.prefill_s2_x2, shape.decode_seqs,
+            self.engine.number, self._start_ns, end_ns, 1, shape.prefill_tokens, shape.prefill_s2_x2, shape.decode_seqs,
                 shape.context_tokens, 0, planned.running, planned.waiting, planned.kv_blocks_used,
                 planned.kv_blocks_used, planned.preempted, group.clock.ticks, streaming - len(group.fresh) if decodes else 0, streaming, self._first_fs, 0,
                 self._start_fs - self._start_ns * FS_PER_NS,
-            )
         )  # fmt: skip
 
     # -- the end -----------------------------------------------------------------------------------------------------

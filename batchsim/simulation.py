@@ -20,7 +20,7 @@ from batchsim.kv.content import Contents
 from batchsim.kv.prefix import PrefixCache
 from batchsim.recorder import Recorder, evictions, spans
 from batchsim.records import Records
-from batchsim.replica import Replica
+from batchsim.replica import BEFORE_ALL, Alarm, Replica
 from batchsim.request import Request
 from batchsim.scenario.resolve import Resolved, resolve
 from batchsim.scenario.scenario import Scenario
@@ -141,7 +141,7 @@ def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bo
         requests=recorder.requests(workload),
         iterations=recorder.iterations(),
         spans=spans([(number, group.spans, group.odd_gaps) for number, group in groups]),
-        evictions=evictions(recorder.evictions),
+        evictions=evictions([replica.batch.evictions for replica in replicas]),
         end_ns=end_ns,
         horizon_ns=resolved.horizon_ns,
         kv_blocks_total=resolved.capacity.blocks,
@@ -156,7 +156,7 @@ def _until(env: Environment, horizon_ns: int | None) -> None:
     if horizon_ns is None:
         env.run()
     elif horizon_ns > 0:
-        env.run(until=horizon_ns)
+        env.run(until=Alarm(env, horizon_ns, BEFORE_ALL, lambda _: None))
 
 
 def _replica(env: Environment, number: int, resolved: Resolved, contents: Contents, recorder: Recorder, stepwise: bool) -> Replica:
