@@ -97,25 +97,32 @@ class Engine:
 
     # -- the end of a step -----------------------------------------------------------------------------------------
 
-    def settle(self, decodes: bool, ticks: int, first_end_ns: int, end_ns: int) -> None:
-        """The planned step has run `ticks` times; the first run ended at first_end_ns, the last at end_ns."""
+    def settle(self, decodes: int, ticks: int, first_end_ns: int, end_ns: int, *, cancel: bool = True) -> None:
+        """The planned step has run `ticks` times; the first run ended at first_end_ns, the last at end_ns.
+
+        decodes: how many sequences decoded.  cancel: those given up in the meantime leave now.
+        """
         self.commit(decodes, ticks, first_end_ns, end_ns)
-        self.conclude(end_ns)
-        if self.cancelled:
+        if self._ended or self._held:
+            self.conclude(end_ns)
+        else:
+            self.finished = self._ended
+        if cancel and self.cancelled:
             self.drop_cancelled()
 
-    def commit(self, decodes: bool, ticks: int, first_end_ns: int, end_ns: int) -> None:
+    def commit(self, decodes: int, ticks: int, first_end_ns: int, end_ns: int) -> None:
         """Count what the step computes and emits; those whose last token that is are ended by `conclude`."""
-        batch, group, step = self.batch, self.batch.group, self.batch.step
+        batch = self.batch
         batch.now_ns = end_ns
         batch.planning = False
-        self._ended = ended = []
         if decodes:
+            group = batch.group
             group.advance(ticks, first_end_ns, end_ns)
-            if group.next_end <= group.clock.ticks:
-                ended.extend(group.pop_ended())
-        if step.chunks or step.named:
-            self._emit_singly(decodes, end_ns, ended)
+            self._ended = group.pop_ended() if group.next_end <= group.clock.ticks else []
+        else:
+            self._ended = []
+        if batch.step.dirty:
+            self._emit_singly(decodes > 0, end_ns, self._ended)
 
     def conclude(self, end_ns: int) -> None:
         """The step is over: its last tokens are out."""
@@ -181,7 +188,7 @@ class Engine:
 
     # -- one step ahead ----------------------------------------------------------------------------------------------
 
-    def fly(self, decodes: bool, end_ns: int) -> None:
+    def fly(self, decodes: int, end_ns: int) -> None:
         """Asynchronous scheduling: `commit` one step when it starts, so that the next can be planned while it runs.
 
         A request whose last token by its limits is now in flight decodes no more; one that will stop by itself does.
@@ -193,12 +200,12 @@ class Engine:
         for request in self._ended:
             foreseen = request.limit >= min(request.max_tokens, batch.max_model_len - request.prompt_tokens)
             if not foreseen and request.base is None:
-                group.join(request, end_ns, ticked=decodes)
+                group.join(request, end_ns, ticked=decodes > 0)
             elif foreseen and request.base is not None:
                 group.leave(request)
                 singly.append(request.index)
             request.ending = foreseen
-        batch.flight_ticked, batch.flight_singly = decodes, set(singly)
+        batch.flight_ticked, batch.flight_singly = decodes > 0, set(singly)
 
     def land(self, end_ns: int) -> None:
         """The step in flight is over; the next is planned. What that one grants a request that ended now is wasted."""

@@ -81,7 +81,6 @@ class Replica:
         self._stepwise = step or engine.recorder.steps is not None
         self._busy = False
         self._alarm: Alarm | None = None  # the plan to come, while idle; the end of the step, while busy
-        self._alarm_at = 0
         self._planned = False
         self._shape = Shape(0, 0, 0, 0, 0, 0)
         self._verdict: Verdict | Until = ONCE
@@ -133,15 +132,13 @@ class Replica:
 
     def wake(self) -> None:
         """Plan at this instant, after everything else that happens in it."""
-        if self._busy or (self._planned and self._alarm_at == self.env._now):
-            return
-        self._set_alarm(0, PLAN, self._on_plan)
-        self._planned = True
+        if not (self._busy or self._planned):
+            self._set_alarm(0, PLAN, self._on_plan)
+            self._planned = True
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def _set_alarm(self, delay_ns: int, priority: int, call: Callable[[Event], None]) -> None:
-        self._alarm_at = self.env._now + delay_ns  # type: ignore[assignment]
         self._alarm = Alarm(self.env, delay_ns, priority, call)
 
     def _on_plan(self, alarm: Event) -> None:
@@ -174,29 +171,39 @@ class Replica:
                 self._plan(self.env._now, self._end_fs)  # type: ignore[arg-type]
 
     def _plan(self, now_ns: int, now_fs: int) -> None:
+        """Ask the scheduler for a step and start it, or wait."""
+        verdict = self.engine.plan(now_ns)
+        step = self.batch.step
+        if not (step.tick or step.chunks or step.named):
+            again = self._plan_again(now_ns, verdict)
+            if again is None:
+                return
+            verdict = again
+        if verdict.__class__ is Wait:
+            raise RuleBroken(self.engine.name, "a wait comes with an empty step", f"Wait at {now_ns / 1e9} s")
+        if self._ahead:
+            self._launch(now_ns, now_fs, self._as_planned(verdict))  # type: ignore[arg-type]
+        else:
+            self._start(now_ns, now_fs, verdict)  # type: ignore[arg-type]
+
+    def _plan_again(self, now_ns: int, verdict: Verdict | Until | Wait) -> Verdict | Until | Wait | None:
+        """An empty step takes no time: plan again if it changed anything; None when there is nothing to do now."""
         engine, batch = self.engine, self.batch
         for _ in range(EMPTY_PLANS):
-            verdict = engine.plan(now_ns)
-            step = batch.step
-            if not step.empty:
-                if isinstance(verdict, Wait):
-                    raise RuleBroken(engine.name, "a wait comes with an empty step", f"Wait at {now_ns / 1e9} s")
-                if self._ahead:
-                    self._launch(now_ns, now_fs, self._as_planned(verdict))
-                else:
-                    self._start(now_ns, now_fs, verdict)
-                return
-            if not step.preempted:
-                if engine.turned_away:  # others may be next, and their clients may have sent again
-                    engine.turned_away = False
-                    continue
+            if batch.step.preempted:
+                self._evicted += len(batch.step.preempted)
+                self._log(now_ns, now_ns)
+            elif engine.turned_away:  # others may be next, and their clients may have sent again
+                engine.turned_away = False
+            else:
                 self._alarm = None
                 self._planned = False
                 if isinstance(verdict, Wait) and verdict.until_ns is not None and verdict.until_ns > now_ns:
-                    self._set_alarm(verdict.until_ns - now_ns, PLAN, self._on_plan)
-                return
-            self._evicted += len(step.preempted)
-            self._log(now_ns, now_ns)
+                    self._set_alarm(verdict.until_ns - now_ns, PLAN, self._on_plan)  # not `planned`: it can be sooner
+                return None
+            verdict = engine.plan(now_ns)
+            if not batch.step.empty:
+                return verdict
         raise NoProgress(f"scheduler {engine.name!r} planned {EMPTY_PLANS} empty steps at {now_ns / 1e9} s")
 
     def _start(self, now_ns: int, now_fs: int, verdict: Verdict | Until) -> None:
@@ -207,28 +214,33 @@ class Replica:
         self._start_ns, self._start_fs, self._first_fs = now_ns, now_fs, first_fs
         self._waiting_then = len(batch.queue)
         self._busy = True
-        if verdict is ONCE or growth_fs is None or self._stepwise or batch.step.chunks:
-            self._growth_fs, self._ticks = 0, 1
-            self._end_fs = now_fs + first_fs
+        self._ticks = 1
+        if verdict is ONCE or growth_fs is None or self._stepwise or batch.step.dirty:
+            self._growth_fs = 0
+            self._end_fs = end_fs = now_fs + first_fs
         else:
             self._growth_fs = growth_fs
             ticks = self._run_length()
             if verdict.__class__ is Until:
                 ticks = self._bounded(verdict, ticks)  # type: ignore[arg-type]
+            duration_fs = ticks * first_fs + growth_fs * (ticks * (ticks - 1) // 2)
+            while duration_fs > LONGEST_RUN_FS and ticks > 1:
+                ticks //= 2
+                duration_fs = self._duration_fs(ticks)
             self._ticks = ticks
-            self._end_fs = now_fs + self._duration_fs(ticks)
-        self._set_alarm((self._end_fs + HALF_NS) // FS_PER_NS - now_ns, END, self._on_end)
+            self._end_fs = end_fs = now_fs + duration_fs
+        self._alarm = Alarm(self.env, (end_fs + HALF_NS) // FS_PER_NS - now_ns, END, self._on_end)
 
     def _run_length(self) -> int:
         """Ticks until somebody ends or blocks run short, the planned one included."""
-        group = self.batch.group
-        end = group.next_end
-        if group.size == group.ghosts:
-            end = max(self.batch.hold_until_tick, group.clock.ticks + 1)
-        ticks = 1 + group.ticks_that_fit(self.batch.pool.free - self.batch.headroom, end - group.clock.ticks - 1)
-        while ticks > 1 and self._duration_fs(ticks) > LONGEST_RUN_FS:
-            ticks //= 2
-        return ticks
+        batch = self.batch
+        group = batch.group
+        ticks = group.clock.ticks
+        if group.ghosts and group.size == group.ghosts:
+            left = max(batch.hold_until_tick - ticks, 1)
+        else:
+            left = group.next_end - ticks
+        return left if left <= 1 else 1 + group.ticks_that_fit(batch.pool.free - batch.headroom, left - 1)
 
     def _bounded(self, until: Until, ticks: int) -> int:
         """Of a run's ticks, those before its scheduler wants to be asked again."""
@@ -266,31 +278,37 @@ class Replica:
 
     def _settle(self, ticks: int, end_ns: int, *, cancel: bool = True) -> None:
         """The step, or `ticks` ticks of the run, are over."""
-        engine, batch, step = self.engine, self.batch, self.batch.step
-        group, pool = batch.group, batch.pool
+        engine, batch = self.engine, self.batch
+        group, pool, step = batch.group, batch.pool, batch.step
         tokens, s2_x2, _, _, decodes, context = self._shape
+        blocks = blocks_first = pool.total - pool.free
         first_end_ns = end_ns
-        blocks_first = pool.total - pool.free
         if ticks > 1:
-            pool.take(group.blocks_after(ticks - 1))
-            first_end_ns = (self._start_fs + self._first_fs + HALF_NS) // FS_PER_NS
+            taken = group.blocks_after(ticks - 1)
+            if taken:
+                pool.take(taken)
+                blocks += taken
+            if group.fresh:
+                first_end_ns = (self._start_fs + self._first_fs + HALF_NS) // FS_PER_NS
         waiting = self._waiting_then
         if self._late:
             waiting += self._late_before_last_step(ticks)
-        streaming = group.size - group.ghosts if decodes else 0
+        evicted = steady = streaming = 0
+        if decodes:
+            streaming = group.size - group.ghosts
+            steady = streaming - len(group.fresh)
+        if step.preempted or self._evicted:
+            evicted = len(step.preempted) + self._evicted
+            self._evicted = 0
+        start_ns = self._start_ns
         engine.recorder.iteration(
-            engine.number, self._start_ns, end_ns, ticks, tokens, s2_x2, decodes, context,
-                step.padded_tokens + group.ghosts, len(batch.seats), waiting, pool.total - pool.free, blocks_first,
-                len(step.preempted) + self._evicted, group.clock.ticks, streaming - len(group.fresh) if decodes else 0,
-                streaming, self._first_fs, self._growth_fs, self._start_fs - self._start_ns * FS_PER_NS,
+            engine.number, start_ns, end_ns, ticks, tokens, s2_x2, decodes, context, step.padded_tokens + group.ghosts,
+            len(batch.seats), waiting, blocks, blocks_first, evicted, group.clock.ticks, steady, streaming,
+            self._first_fs, self._growth_fs, self._start_fs - start_ns * FS_PER_NS,
         )  # fmt: skip
-        self._evicted = 0
-        engine.commit(decodes > 0, ticks, first_end_ns, end_ns)
-        engine.conclude(end_ns)
-        if cancel and engine.cancelled:
-            engine.drop_cancelled()
+        engine.settle(decodes, ticks, first_end_ns, end_ns, cancel=cancel)
         if engine.recorder.steps is not None:
-            self._log(self._start_ns, end_ns)
+            self._log(start_ns, end_ns)
 
     # -- asynchronous scheduling: each step is planned when the one before it starts -------------------------------------
 
@@ -308,7 +326,7 @@ class Replica:
             evicted,
             [] if step.entries is None else list(step.entries.values()),
             step.preempted,
-            [request for request in step.admitted if request.admitted_ns == batch.now_ns],
+            [chunk.request for chunk in step.chunks.values() if chunk.request.admitted_ns == batch.now_ns],
         )
 
     def _launch(self, now_ns: int, now_fs: int, planned: Planned, *, single: bool = False) -> None:
@@ -336,7 +354,7 @@ class Replica:
         if self._horizon_ns is not None and end_ns >= self._horizon_ns:
             return  # nothing of it is seen
         self._record(planned, end_ns)
-        self.engine.fly(shape.decode_seqs > 0, end_ns)
+        self.engine.fly(shape.decode_seqs, end_ns)
         if self.engine.cancelled:
             self.engine.drop_cancelled()
         self._plan_next(now_ns)
