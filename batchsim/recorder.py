@@ -65,9 +65,11 @@ class Recorder:
         for place, name in enumerate(_REQUEST_COLUMNS[1:], start=1):
             start = Status.UNSENT if name == "status" else NEVER if name.endswith("_ns") else 0
             values = self._done.take(place)
-            column = np.full(len(workload), start, dtype=np.int8 if name == "status" else values.dtype)
+            sent = name in ("arrival_ns", "scheduled_ns")  # others' times will be filled in
+            column = np.full(len(workload), start, dtype=np.int64 if sent else values.dtype)
             column[index] = values
             columns[name] = column
+        columns["status"] = columns["status"].astype(np.int8)
         unsent = columns["status"] == Status.UNSENT
         for name in ("waited_ns", "ran_ns", "odd_gap_ns"):
             columns[name][unsent] = 0
@@ -97,9 +99,10 @@ def spans(parts: list[tuple[int, array[int], array[int]]]) -> Spans:
     return Spans(index, narrowed(replica), from_tick, to_tick, *(_joined([c[place] for c in gaps]) for place in range(3)))
 
 
-def evictions(flat: array[int]) -> Evictions:
-    """The preemptions of a run."""
-    return Evictions(*(column.astype(np.int64) for column in _columns(flat)))
+def evictions(parts: list[array[int]]) -> Evictions:
+    """The preemptions of each replica."""
+    columns = [_columns(flat) for flat in parts]
+    return Evictions(*(_joined([each[place] for each in columns]).astype(np.int64) for place in range(3)))
 
 
 def _columns(flat: array[int]) -> list[Ints]:

@@ -6,13 +6,14 @@ femtoseconds, so that a run of k steps and k single steps end on the same nanose
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from batchsim.compact import Column, narrow
 from batchsim.workload.columns import Workload
 
 Int64 = NDArray[np.int64]
@@ -31,7 +32,7 @@ class Status(IntEnum):
     UNSENT = 5  # beyond the horizon, or still in its client's queue: not submitted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Requests:
     """One entry a request, in file order (the workload's).
 
@@ -45,29 +46,29 @@ class Requests:
     """
 
     status: NDArray[np.int8]
-    replica: Int64
-    arrival_ns: Int64
-    scheduled_ns: Int64
-    admitted_ns: Int64
-    first_token_ns: Int64
-    finished_ns: Int64
-    prompt_tokens: Int64
-    output_tokens: Int64
-    emitted_tokens: Int64
-    preemptions: Int64
-    recomputed_tokens: Int64
-    prefix_hit_tokens: Int64
-    resume_hit_tokens: Int64
-    waited_ns: Int64
-    ran_ns: Int64
-    odd_gap_ns: Int64
-    reasons: dict[int, str]
+    replica: Column = Column()
+    arrival_ns: Column = Column()
+    scheduled_ns: Column = Column()
+    admitted_ns: Column = Column()
+    first_token_ns: Column = Column()
+    finished_ns: Column = Column()
+    prompt_tokens: Column = Column()
+    output_tokens: Column = Column()
+    emitted_tokens: Column = Column()
+    preemptions: Column = Column()
+    recomputed_tokens: Column = Column()
+    prefix_hit_tokens: Column = Column()
+    resume_hit_tokens: Column = Column()
+    waited_ns: Column = Column()
+    ran_ns: Column = Column()
+    odd_gap_ns: Column = Column()
+    reasons: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.status)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Iterations:
     """One row a step, or a run of `repeats` equal decode steps, in order of time for each replica.
 
@@ -86,32 +87,32 @@ class Iterations:
     `streaming_seqs` sequences have the gap (duration of that step). All other gaps are in `Spans.odd_gaps_ns`.
     """
 
-    replica: Int64
-    start_ns: Int64
-    end_ns: Int64
-    repeats: Int64
-    prefill_tokens: Int64
-    prefill_s2_x2: Int64
-    decode_seqs: Int64
-    context_tokens: Int64
-    padded_tokens: Int64
-    running: Int64
-    waiting: Int64
-    kv_blocks_used: Int64
-    kv_blocks_first: Int64
-    preempted: Int64
-    tick_before: Int64
-    steady_seqs: Int64
-    streaming_seqs: Int64
-    first_fs: Int64
-    growth_fs: Int64
-    start_frac_fs: Int64
+    replica: Column = Column()
+    start_ns: Column = Column()
+    end_ns: Column = Column()
+    repeats: Column = Column()
+    prefill_tokens: Column = Column()
+    prefill_s2_x2: Column = Column()
+    decode_seqs: Column = Column()
+    context_tokens: Column = Column()
+    padded_tokens: Column = Column()
+    running: Column = Column()
+    waiting: Column = Column()
+    kv_blocks_used: Column = Column()
+    kv_blocks_first: Column = Column()
+    preempted: Column = Column()
+    tick_before: Column = Column()
+    steady_seqs: Column = Column()
+    streaming_seqs: Column = Column()
+    first_fs: Column = Column()
+    growth_fs: Column = Column()
+    start_frac_fs: Column = Column()
 
     def __len__(self) -> int:
-        return len(self.start_ns)
+        return len(narrow(self, "start_ns"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Spans:
     """When requests streamed: at every tick t with from_tick < t <= to_tick of its replica, request `index` took one token,
     and the gap before that token is the time between the ends of ticks t - 1 and t (ticks count from 1).
@@ -120,13 +121,13 @@ class Spans:
     the return from a preemption or a rest); odd_index: whose; odd_end_ns: when the token behind it came.
     """
 
-    index: Int64
-    replica: Int64
-    from_tick: Int64
-    to_tick: Int64
-    odd_gaps_ns: Int64
-    odd_index: Int64
-    odd_end_ns: Int64
+    index: Column = Column()
+    replica: Column = Column()
+    from_tick: Column = Column()
+    to_tick: Column = Column()
+    odd_gaps_ns: Column = Column()
+    odd_index: Column = Column()
+    odd_end_ns: Column = Column()
 
 
 @dataclass(frozen=True, slots=True)

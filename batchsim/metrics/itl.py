@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchsim.compact import part
 from batchsim.metrics.percentiles import PERCENTS, Stats, between
 from batchsim.metrics.ticks import Ticks, blocks, chunks, ends_at, ragged, slots_of, ticks_of
 from batchsim.records import FS_PER_NS, Records
@@ -38,16 +39,16 @@ class Runs:
 
     def low_fs(self) -> Int64:
         """The shortest step of each run, before rounding."""
-        first, growth = self.ticks.rows.first_fs[self.place], self.ticks.rows.growth_fs[self.place]
+        first, growth = (part(self.ticks.rows, name, self.place) for name in ("first_fs", "growth_fs"))
         return first + np.where(growth >= 0, growth, growth * self.steps)
 
     def step_fs(self) -> Int64:
         """How much longer each next step is, taken from the shortest."""
-        return np.abs(self.ticks.rows.growth_fs[self.place])
+        return np.abs(part(self.ticks.rows, "growth_fs", self.place))
 
-    def taken(self, part: NDArray[Any] | slice) -> Runs:
+    def taken(self, some: NDArray[Any] | slice) -> Runs:
         """Some of the runs."""
-        return Runs(self.ticks, self.place[part], self.weight[part])
+        return Runs(self.ticks, self.place[some], self.weight[some])
 
     def below(self, edge_fs: Int64 | int) -> Int64:
         """How many steps of each run last less than edge_fs, before rounding."""
@@ -58,8 +59,8 @@ class Runs:
 
     def expand(self, skip: Int64, count: Int64) -> tuple[Int64, Int64]:
         """(gap in ns, weight) of `count` steps of each run, after its `skip` shortest."""
-        rows, place = self.ticks.rows, self.place
-        first = np.where(rows.growth_fs[place] >= 0, 2 + skip, self.ticks.count[place] - skip - count + 1)
+        place, growth = self.place, part(self.ticks.rows, "growth_fs", self.place)
+        first = np.where(growth >= 0, 2 + skip, self.ticks.count[place] - skip - count + 1)
         owner, position = ragged(count + 1)  # the ends of the steps, and of the one before them
         ends = ends_at(self.ticks, place[owner], first[owner] - 1 + position)
         inner = position[1:] > 0
@@ -80,8 +81,8 @@ class Gaps:
     def blocks(self) -> Iterator[tuple[Int64, Int64]]:
         """(gaps in ns, weights), some at a time, in order."""
         mask = (1 << self.bits) - 1
-        for part in blocks(len(self.packed)):
-            yield self.packed[part] >> self.bits, self.packed[part] & mask
+        for block in blocks(len(self.packed)):
+            yield self.packed[block] >> self.bits, self.packed[block] & mask
 
     def longest_ns(self) -> int:
         """The longest gap, folded ones apart."""
@@ -126,7 +127,7 @@ def stats_ns(gaps: Gaps) -> Stats:
     if gaps.runs is not None:
         runs = gaps.runs
         count += int((runs.steps * runs.weight).sum())
-        whole = runs.ticks.rows.end_ns[runs.place] - runs.ticks.first_end_ns[runs.place]
+        whole = part(runs.ticks.rows, "end_ns", runs.place) - runs.ticks.first_end_ns[runs.place]
         total += int((whole * runs.weight).sum())
         longest = max(longest, _longest(runs))
         spread += _spread_of_runs(runs, near)
@@ -181,13 +182,14 @@ def _gather(ticks: Ticks, steady: Int64, streaming: Int64, odd: Int64, fold: boo
         runs_count = int(folded.sum())
         fold = int(ticks.count[folded].sum()) - runs_count > max(EXPAND, 8 * runs_count)
     parts: list[tuple[Int64, Int64]] = [(odd, np.ones_like(odd))]
-    for part in blocks(len(ticks)):
-        first = (steady[part] > 0) & (ticks.count[part] > 0)
-        parts.append((ticks.gap_ns[part][first], steady[part][first]))
-        same = np.flatnonzero(equal[part]) + part.start
+    for block in blocks(len(ticks)):
+        first = (steady[block] > 0) & (ticks.count[block] > 0)
+        parts.append((ticks.gap_ns[block][first], steady[block][first]))
+        same = np.flatnonzero(equal[block]) + block.start
         steps = ticks.count[same] - 1
-        parts.append(((rows.end_ns[same] - ticks.first_end_ns[same]) // steps, steps * streaming[same]))
-        place = np.flatnonzero(folded[part]) + part.start
+        whole = part(rows, "end_ns", same) - ticks.first_end_ns[same]
+        parts.append((whole // steps, steps * streaming[same]))
+        place = np.flatnonzero(folded[block]) + block.start
         if len(place) and not fold:
             runs = Runs(ticks, place, streaming[place])
             parts.append(runs.expand(np.zeros_like(place), runs.steps))
@@ -216,9 +218,9 @@ def _longest(runs: Runs) -> int:
     top_fs = runs.low_fs() + runs.step_fs() * (runs.steps - 1)
     skip = runs.below(int(top_fs.max()) - 2 * FS_PER_NS)
     longest = 0
-    for part in chunks(runs.steps - skip):
-        some = runs.taken(part)
-        gap, _ = some.expand(skip[part], some.steps - skip[part])
+    for chunk in chunks(runs.steps - skip):
+        some = runs.taken(chunk)
+        gap, _ = some.expand(skip[chunk], some.steps - skip[chunk])
         longest = max(longest, int(gap.max(initial=0)))
     return longest
 
@@ -251,12 +253,12 @@ def _histogram(gaps: Gaps, runs: Runs) -> tuple[Int64, Int64]:
     for values, weights in gaps.blocks():
         counts += np.bincount(_bin(values * FS_PER_NS) - first, weights, minlength=size).astype(np.int64)
     bins = high - low + 1
-    for part in chunks(bins):
-        some = runs.taken(part)
-        owner, position = ragged(bins[part])
-        at = low[part][owner] + position - first
+    for chunk in chunks(bins):
+        some = runs.taken(chunk)
+        owner, position = ragged(bins[chunk])
+        at = low[chunk][owner] + position - first
         each = some.taken(owner)
-        upto = np.where(position == bins[part][owner] - 1, each.steps, each.below(edges[at + 1]))
+        upto = np.where(position == bins[chunk][owner] - 1, each.steps, each.below(edges[at + 1]))
         since = np.where(position == 0, 0, each.below(edges[at]))
         counts += np.bincount(at, (upto - since) * each.weight, minlength=size).astype(np.int64)
     return edges, counts
@@ -271,8 +273,8 @@ def _window(gaps: Gaps, runs: Runs, low_fs: int, high_fs: int) -> tuple[Int64, I
     skip, stop = runs.below(low_fs), runs.below(high_fs)
     below = int((gaps.packed[:begin] & mask).sum()) + int((skip * runs.weight).sum())
     hit = np.flatnonzero(stop > skip)
-    for part in chunks((stop - skip)[hit]):
-        which = hit[part]
+    for chunk in chunks((stop - skip)[hit]):
+        which = hit[chunk]
         gap, weight = runs.taken(which).expand(skip[which], stop[which] - skip[which])
         distinct, shared = _merged(gap, weight)  # in a bin there are not many
         values.append(distinct)

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from batchsim.compact import narrow, part
 from batchsim.records import FS_PER_NS, Iterations, Records, Spans, step_ends_ns
 
 Int64 = NDArray[np.int64]
+_CLOCK = ("start_ns", "start_frac_fs", "first_fs", "growth_fs")
 CHUNK = 1 << 20
 """Steps expanded at a time, so that memory does not grow with the length of a run."""
 
@@ -44,7 +46,7 @@ def ticks_of(iterations: Iterations, replicas: int) -> Ticks:
     replica = iterations.replica
     if np.any(replica[1:] < replica[:-1]):
         order = np.argsort(replica, kind="stable")
-        iterations = Iterations(*(getattr(iterations, name)[order] for name in Iterations.__dataclass_fields__))
+        iterations = Iterations(*(narrow(iterations, name)[order] for name in Iterations.__dataclass_fields__))
         replica = iterations.replica
     count = np.where(iterations.decode_seqs > 0, iterations.repeats, 0)
     before = np.cumsum(count)
@@ -53,15 +55,15 @@ def ticks_of(iterations: Iterations, replicas: int) -> Ticks:
     base = np.append(before, total)[np.searchsorted(replica, np.arange(replicas))]
     first_end, gap = np.zeros_like(count), np.zeros_like(count)
     last_end, last_replica = 0, -1
-    for part in blocks(len(count)):
-        start, frac, first_fs = iterations.start_ns[part], iterations.start_frac_fs[part], iterations.first_fs[part]
-        first_end[part] = step_ends_ns(start, frac, first_fs, np.zeros_like(start), np.ones_like(start))
-        ticking = np.flatnonzero(count[part] > 0)
+    for block in blocks(len(count)):
+        start, frac, first_fs, _ = (part(iterations, name, block) for name in _CLOCK)
+        first_end[block] = step_ends_ns(start, frac, first_fs, np.zeros_like(start), np.ones_like(start))
+        ticking = np.flatnonzero(count[block] > 0)
         if len(ticking) == 0:
             continue
-        owner = np.concatenate([[last_replica], replica[part][ticking]])
-        ends = np.concatenate([[last_end], iterations.end_ns[part][ticking]])
-        gap[part][ticking] = np.where(owner[1:] == owner[:-1], first_end[part][ticking] - ends[:-1], 0)
+        owner = np.concatenate([[last_replica], replica[block][ticking]])
+        ends = np.concatenate([[last_end], part(iterations, "end_ns", block)[ticking]])
+        gap[block][ticking] = np.where(owner[1:] == owner[:-1], first_end[block][ticking] - ends[:-1], 0)
         last_end, last_replica = int(ends[-1]), int(owner[-1])
     return Ticks(iterations, count, before, base, first_end, gap)
 
@@ -74,10 +76,8 @@ def locate(ticks: Ticks, tick: Int64) -> tuple[Int64, Int64]:
 
 def ends_at(ticks: Ticks, place: Int64, step: Int64) -> Int64:
     """When the given steps (from 1) of the given places ended, ns."""
-    rows = ticks.rows
-    return step_ends_ns(
-        rows.start_ns[place], rows.start_frac_fs[place], rows.first_fs[place], rows.growth_fs[place], step
-    )
+    start, frac, first, growth = (part(ticks.rows, name, place) for name in _CLOCK)
+    return step_ends_ns(start, frac, first, growth, step)
 
 
 def tick_ends_ns(ticks: Ticks, tick: Int64) -> Int64:
@@ -131,10 +131,10 @@ def slot_gaps_ns(ticks: Ticks) -> Int64:
     gaps = np.zeros(2 * len(ticks), dtype=np.int64)
     gaps[0::2] = ticks.gap_ns
     longest = gaps[1::2]
-    for part in blocks(len(ticks)):
-        two = ticks.count[part] == 2
-        longest[part] = np.where(two, ticks.rows.end_ns[part] - ticks.first_end_ns[part], 0)
-        long = np.flatnonzero(ticks.count[part] > 2) + part.start
+    for block in blocks(len(ticks)):
+        two = ticks.count[block] == 2
+        longest[block] = np.where(two, part(ticks.rows, "end_ns", block) - ticks.first_end_ns[block], 0)
+        long = np.flatnonzero(ticks.count[block] > 2) + block.start
         if len(long):
             longest[long] = _longest_further(ticks, long)
     return gaps
@@ -145,17 +145,18 @@ def _longest_further(ticks: Ticks, place: Int64) -> Int64:
 
     A rounded duration is less than 1 ns off, so only steps within 2 ns of the longest can be the longest.
     """
-    rows = ticks.rows
-    growth, steps = np.abs(rows.growth_fs[place]), ticks.count[place] - 1
-    equal = np.where(rows.first_fs[place] % FS_PER_NS == 0, 1, steps)
-    near = np.minimum(np.where(growth == 0, equal, 2 * FS_PER_NS // np.maximum(growth, 1) + 1), steps)
+    growth, first_fs = part(ticks.rows, "growth_fs", place), part(ticks.rows, "first_fs", place)
+    steps = ticks.count[place] - 1
+    equal = np.where(first_fs % FS_PER_NS == 0, 1, steps)
+    near = np.where(growth == 0, equal, 2 * FS_PER_NS // np.maximum(np.abs(growth), 1) + 1)
+    near = np.minimum(near, steps)
     longest = np.empty_like(place)
-    for part in chunks(near):
-        owner, back = ragged(near[part])
-        at = place[part][owner]
-        step = np.where(rows.growth_fs[at] >= 0, ticks.count[at] - back, 2 + back)
+    for some in chunks(near):
+        owner, back = ragged(near[some])
+        at = place[some][owner]
+        step = np.where(growth[some][owner] >= 0, ticks.count[at] - back, 2 + back)
         gap = ends_at(ticks, at, step) - ends_at(ticks, at, step - 1)
-        longest[part] = np.maximum.reduceat(gap, np.cumsum(near[part]) - near[part])
+        longest[some] = np.maximum.reduceat(gap, np.cumsum(near[some]) - near[some])
     return longest
 
 
