@@ -349,6 +349,14 @@ class Batch:
         request.clock = self.clock
         self.queue.push(request)
 
+    def retire(self, request: Request) -> None:
+        """A running request has its last token and leaves."""
+        if request.base is not None:
+            self.group.leave(request)
+        self.pool.release(request, request.blocks, max(request.published, request._computed))
+        del self.seats[request.index]
+        request.ran_ns += self.now_ns - request.seated_ns
+
     def drop(self, request: Request) -> None:
         """A request leaves for good: its seat or its place in the queue, and its blocks."""
         if request.index in self.seats:

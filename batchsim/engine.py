@@ -176,14 +176,17 @@ class Engine:
 
     def _end(self, request: Request, end_ns: int) -> None:
         request.finished_ns = end_ns
-        group = self.batch.group
+        batch = self.batch
         if self.hold:
             if request.base is None:
-                group.join(request, end_ns, ticked=True)
-            group.end(request)
+                batch.group.join(request, end_ns, ticked=True)
+            batch.group.end(request)
             self._held.append(request)
             return
-        self.batch.drop(request)
+        if request.index in batch.seats:
+            batch.retire(request)
+        else:  # evicted while its last token was in flight
+            batch.drop(request)
         self.recorder.close(request, Status.COMPLETED, self.number, end_ns)
 
     # -- one step ahead ----------------------------------------------------------------------------------------------

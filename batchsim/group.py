@@ -54,10 +54,10 @@ class DecodeGroup:
         self._offsets = 0  # sum over rows of (computed tokens - ticks)
         self._residues = [0] * block
         self._counted = 0
-        self._ends: list[tuple[int, int, int, Request]] = []
+        self._ends: list[tuple[int, int, Request]] = []
         self.next_end = NOBODY
         self._stamp = 0
-        self._growers: list[tuple[int, int, int, Request]] = []  # rows whose reservation will be used up at a tick
+        self._growers: list[tuple[int, int, Request]] = []  # rows whose reservation will be used up at a tick
 
     # -- coming and going ------------------------------------------------------------------------------------------
 
@@ -65,63 +65,70 @@ class DecodeGroup:
         """A request whose last token came just now decodes from the next tick on; `ticked`: the step was a tick."""
         ticks = self.clock.ticks
         emitted = request._emitted
-        computed = request.prompt_tokens + emitted - 1
-        request.base = base = ticks - emitted
+        base = request.base = ticks - emitted
         end = base + request.limit
         if end < self.next_end:
             self.next_end = end
+        offset = request.prompt_tokens - 1 - base
         self.size += 1
-        self._offsets += computed - ticks
-        self._stamp = request.stamp = stamp = self._stamp + 1
-        request.residue = -1
-        held = request.hold_blocks * self._block
-        if held <= computed:
-            self._count(request, computed)
-        elif held < request.prompt_tokens + request.limit - 1:
-            heappush(self._growers, (ticks + held - computed, request.seat, stamp, request))
+        self._offsets += offset
+        stamp = request.stamp = self._stamp = self._stamp + 1
+        if request.hold_blocks:
+            self._join_reserved(request, offset + ticks)
+        else:
+            residue = request.residue = offset % self._block
+            self._residues[residue] += 1
+            self._counted += 1
         if ticked:
             request.span_from = ticks
         else:
             request.span_from = ticks + 1
             request.fresh_ns = now_ns
             self.fresh.append(request)
-        heappush(self._ends, (end, request.seat, stamp, request))
+        heappush(self._ends, (end, stamp, request))
+
+    def _join_reserved(self, request: Request, computed: int) -> None:
+        """Blocks are held beyond what is computed: they may last to the end, or be used up at a tick to come."""
+        request.residue = -1
+        held = request.hold_blocks * self._block
+        if held <= computed:
+            self._count(request, computed)
+        elif held < request.prompt_tokens + request.limit - 1:
+            heappush(self._growers, (self.clock.ticks + held - computed, request.stamp, request))
 
     def leave(self, request: Request) -> None:
         """A request stops moving with the clock: its counters and blocks become its own again."""
-        ticks, base = self.clock.ticks, request.base
+        base = request.base
         assert base is not None
         self.size -= 1
         self._offsets -= request.prompt_tokens - 1 - base
         request.base = None
         if request.ended:
             self.ghosts -= 1
-            return
-        self._settle_counters(request, ticks - base)
-        self._close_span(request)
+        else:
+            self._settle_counters(request, base)
 
     def end(self, request: Request) -> None:
         """A row has its last token but stays: it computes on for nobody."""
         assert request.base is not None
-        self._settle_counters(request, self.clock.ticks - request.base)
-        self._close_span(request)
+        self._settle_counters(request, request.base)
         self.ghosts += 1
         request.ended = True
 
-    def _settle_counters(self, request: Request, emitted: int) -> None:
-        if request.residue >= 0:
-            self._residues[request.residue] -= 1
+    def _settle_counters(self, request: Request, base: int) -> None:
+        """What the clock said of a request, written down; its span of ticks ends here."""
+        ticks = self.clock.ticks
+        residue = request.residue
+        if residue >= 0:
+            self._residues[residue] -= 1
             self._counted -= 1
-            request.residue = -1
-        request._emitted = emitted
-        request._computed = computed = request.prompt_tokens + emitted - 1
+        emitted = request._emitted = ticks - base
+        computed = request._computed = request.prompt_tokens + emitted - 1
         blocks = -(-computed // self._block)
         request.blocks = blocks if blocks > request.hold_blocks else request.hold_blocks
-
-    def _close_span(self, request: Request) -> None:
-        ticks = self.clock.ticks
-        if ticks > request.span_from:
-            self.spans.extend((request.index, request.span_from, ticks))
+        span_from = request.span_from
+        if ticks > span_from:
+            self.spans.extend((request.index, span_from, ticks))
         if request.fresh_ns == NEVER:
             request.last_token_ns = self.last_tick_ns
         else:
@@ -145,11 +152,11 @@ class DecodeGroup:
         self.last_tick_ns = last_end_ns
 
     def pop_ended(self) -> list[Request]:
-        """Those that have their last token now, in order of admission."""
+        """Those that have their last token now."""
         ends, ticks = self._ends, self.clock.ticks
         ended: list[Request] = []
         while ends:
-            tick, _, stamp, request = ends[0]
+            tick, stamp, request = ends[0]
             if request.stamp == stamp and request.base is not None and not request.ended:
                 if tick > ticks:
                     self.next_end = tick
@@ -169,7 +176,7 @@ class DecodeGroup:
         """Blocks that the next tick opens."""
         ticks = self.clock.ticks
         while self._growers and self._growers[0][0] <= ticks:
-            tick, _, stamp, request = heappop(self._growers)
+            tick, stamp, request = heappop(self._growers)
             if request.stamp == stamp and request.base is not None and tick == ticks:
                 self._count(request, request.computed_tokens)
         return self._residues[-ticks % self._block]

@@ -40,7 +40,7 @@ class Recorder:
         """The request's last word."""
         self._requests += _pack_request(
             request.index, status, replica, request.arrival_ns, request.scheduled_ns, request.admitted_ns,
-            request.first_token_ns, finished_ns, request.emitted_tokens, request.preemptions, request.recomputed_tokens,
+            request.first_token_ns, finished_ns, request._emitted, request.preemptions, request.recomputed_tokens,
             request.prefix_hit_tokens, request.resume_hit_tokens, request.waited_ns, request.ran_ns, request.odd_gap_ns,
         )  # fmt: skip
         if len(self._requests) >= _BUFFER or len(self._iterations) >= _BUFFER:

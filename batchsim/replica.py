@@ -8,7 +8,7 @@ the ends of steps, and ends of steps before plans.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isqrt
+from math import sqrt
 from typing import NamedTuple
 
 from simpy import Environment
@@ -20,7 +20,7 @@ from batchsim.engine import Engine
 from batchsim.errors import NoProgress, RuleBroken
 from batchsim.records import FS_PER_NS
 from batchsim.request import Request
-from batchsim.scheduler import DEAF, ONCE, Until, Verdict, Wait
+from batchsim.scheduler import DEAF, FLOW, ONCE, Until, Verdict, Wait
 
 HALF_NS = FS_PER_NS // 2
 LONGEST_RUN_FS = 4 * 10**18  # sums of a row stay inside 64 bits
@@ -156,11 +156,21 @@ class Replica:
             return
         self._settle(self._ticks, now_ns)
         self._busy = False
-        if self._single:
-            self._plan(now_ns, self._end_fs)
-        else:
+        if not self._single:
             self._set_alarm(0, PLAN, self._on_resume)
             self._planned = True
+        elif self._news or self._verdict is not FLOW or self._stepwise or not self._flow(now_ns):
+            self._plan(now_ns, self._end_fs)
+
+    def _flow(self, now_ns: int) -> bool:
+        """Nothing came since the scheduler said FLOW: everybody decodes on, if blocks allow."""
+        batch = self.batch
+        batch.now_ns = now_ns
+        batch.open_step()
+        if batch.group.size and not batch.resting and batch.decode():
+            self._start(now_ns, self._end_fs, FLOW)
+            return True
+        return False
 
     def _on_resume(self, alarm: Event) -> None:
         if alarm is self._alarm:
@@ -172,6 +182,7 @@ class Replica:
 
     def _plan(self, now_ns: int, now_fs: int) -> None:
         """Ask the scheduler for a step and start it, or wait."""
+        self._news = False
         verdict = self.engine.plan(now_ns)
         step = self.batch.step
         if not (step.tick or step.chunks or step.named):
@@ -192,6 +203,7 @@ class Replica:
         for _ in range(EMPTY_PLANS):
             if batch.step.preempted:
                 self._evicted += len(batch.step.preempted)
+                engine.finished = []  # those were of the step before
                 self._log(now_ns, now_ns)
             elif engine.turned_away:  # others may be next, and their clients may have sent again
                 engine.turned_away = False
@@ -227,8 +239,14 @@ class Replica:
             while duration_fs > LONGEST_RUN_FS and ticks > 1:
                 ticks //= 2
                 duration_fs = self._duration_fs(ticks)
+            end_fs = now_fs + duration_fs
+            if self._single and verdict is not DEAF and ticks > 1:
+                coming_ns = self.env.peek()
+                if coming_ns * FS_PER_NS < end_fs:  # it will probably cut the run: end it there, one alarm saved
+                    ticks = min(ticks, self._ticks_until(coming_ns))  # type: ignore[arg-type]
+                    end_fs = now_fs + ticks * first_fs + growth_fs * (ticks * (ticks - 1) // 2)
             self._ticks = ticks
-            self._end_fs = end_fs = now_fs + duration_fs
+            self._end_fs = end_fs
         self._alarm = Alarm(self.env, (end_fs + HALF_NS) // FS_PER_NS - now_ns, END, self._on_end)
 
     def _run_length(self) -> int:
@@ -240,7 +258,7 @@ class Replica:
             left = max(batch.hold_until_tick - ticks, 1)
         else:
             left = group.next_end - ticks
-        return left if left <= 1 else 1 + group.ticks_that_fit(batch.pool.free - batch.headroom, left - 1)
+        return 1 if left <= 1 else 1 + group.ticks_that_fit(batch.pool.free - batch.headroom, left - 1)
 
     def _bounded(self, until: Until, ticks: int) -> int:
         """Of a run's ticks, those before its scheduler wants to be asked again."""
@@ -269,12 +287,12 @@ class Replica:
         if growth == 0:
             return -(-target // first)
         slope = 2 * first - growth
-        ticks = (isqrt(slope * slope + 8 * growth * target) - slope) // (2 * growth)
+        ticks = int((sqrt(slope * slope + 8.0 * growth * target) - slope) / (2 * growth)) or 1
         while ticks > 1 and self._duration_fs(ticks - 1) >= target:
             ticks -= 1
         while self._duration_fs(ticks) < target:
             ticks += 1
-        return max(ticks, 1)
+        return ticks
 
     def _settle(self, ticks: int, end_ns: int, *, cancel: bool = True) -> None:
         """The step, or `ticks` ticks of the run, are over."""
@@ -326,7 +344,7 @@ class Replica:
             evicted,
             [] if step.entries is None else list(step.entries.values()),
             step.preempted,
-            [chunk.request for chunk in step.chunks.values() if chunk.request.admitted_ns == batch.now_ns],
+            [r for r, _, past in step.chunks.values() if r.admitted_ns == batch.now_ns and past == r.hit_tokens],
         )
 
     def _launch(self, now_ns: int, now_fs: int, planned: Planned, *, single: bool = False) -> None:
@@ -338,7 +356,7 @@ class Replica:
         self._waiting_then = planned.waiting
         self._growth_fs = 0
         ticks = 0
-        if not (single or growth_fs is None or self._stepwise or planned.verdict is ONCE):
+        if not (single or growth_fs is None or self._stepwise or planned.verdict is ONCE or shape.prefill_seqs):
             self._growth_fs = growth_fs
             ticks = self._ticks_ahead(planned)
         if ticks:

@@ -108,11 +108,10 @@ class Request:
         self.session = session
         self._rank: Any = None
 
-        self.clock: Clock | None = None
+        self.clock: Clock | None = None  # the replica's, once it is there
         self._emitted = 0
         self._computed = 0
         self.base: int | None = None  # set while it decodes with the group
-        self.residue = -1
         self.blocks = 0  # held, while it is not in the group
         self.hold_blocks = 0  # reserved at admission
         self.seat = -1  # admissions are numbered
@@ -132,11 +131,8 @@ class Request:
         self.fresh_ns = NEVER  # when it joined the group, if that was not the end of a tick
         self.queued_ns = arrival_ns
         self.evicted_ns = NEVER  # last
-        self.seated_ns = NEVER
         self.waited_ns = 0
         self.ran_ns = 0
-        self.span_from = 0
-        self.stamp = 0  # of its last joining of the group
         self.odd_gap_ns = 0
         self.preemptions = 0
         self.lost_tokens = 0

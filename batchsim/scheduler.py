@@ -15,14 +15,17 @@ class Verdict(Enum):
 
     ONCE: plan again after it.  STEADY: the same step again until a request arrives or finishes or blocks run short.
     DEAF: as STEADY, and arrivals change nothing either.
+    FLOW: after it everybody decodes, step after step, until a request arrives or blocks run short; those who finish
+    change nothing. It may follow prompts, if the step completes them all.
     """
 
     ONCE = 0
     STEADY = 1
     DEAF = 2
+    FLOW = 3
 
 
-ONCE, STEADY, DEAF = Verdict.ONCE, Verdict.STEADY, Verdict.DEAF
+ONCE, STEADY, DEAF, FLOW = Verdict.ONCE, Verdict.STEADY, Verdict.DEAF, Verdict.FLOW
 
 
 class Wait(NamedTuple):

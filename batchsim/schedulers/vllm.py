@@ -10,7 +10,7 @@ from pydantic import Field
 
 from batchsim.batch import Batch
 from batchsim.request import Request
-from batchsim.scheduler import DEAF, ONCE, STEADY, Verdict
+from batchsim.scheduler import DEAF, FLOW, ONCE, STEADY, Verdict
 
 
 @dataclass
@@ -73,10 +73,14 @@ class Vllm:
         """Running requests first; then, unless somebody was preempted, the queue from its head until one does not fit."""
         cap = self._cap(len(b.seats) + len(b.queue)) if self.long_prefill_token_threshold else 0
         budget = self._budget
-        if b.seats:
-            budget = self._continue_running(b, budget, cap)
-        if not b.step.preempted:
-            while budget > 0 and len(b.seats) < self._seats:
+        seats = b.seats
+        if seats:
+            if not b.prefilling and len(seats) <= budget and b.decode():
+                budget -= b.group.size + len(b.resting)
+            else:
+                budget = self._continue_running(b, budget, cap)
+        if b.queue and not b.step.preempted:
+            while budget > 0 and len(seats) < self._seats:
                 head = b.queue.head()
                 if head is None:
                     break
@@ -150,13 +154,28 @@ class Vllm:
 
     def _verdict(self, b: Batch, budget: int) -> Verdict:
         step = b.step
-        if not step.tick or step.chunks or step.named or step.preempted or b.prefilling or len(b.seats) > b.group.size:
+        if step.dirty:
+            return ONCE if b.queue or step.preempted or step.named or not _completes_all(b) else FLOW
+        if not step.tick or b.prefilling or len(b.seats) > b.group.size:
             return ONCE  # a request whose last token is in flight will give up its seat
         if len(b.seats) >= self._seats or budget <= 0:
             return DEAF
-        if b.queue and self.policy == "fcfs" and not self.long_prefill_token_threshold_adaptive:
+        if not b.queue:
+            return FLOW
+        if self.policy == "fcfs" and not self.long_prefill_token_threshold_adaptive:
             return DEAF  # the head does not fit, and free blocks only become fewer
         return STEADY
+
+
+def _completes_all(b: Batch) -> bool:
+    """Whether after this step everybody decodes."""
+    chunks = b.step.chunks
+    if len(chunks) != len(b.prefilling) or len(b.seats) != len(chunks) + b.group.size:
+        return False
+    for request, tokens, past in chunks.values():
+        if past + tokens < request.prompt_tokens + request._emitted:
+            return False
+    return True
 
 
 def _priority(request: Request) -> int:
