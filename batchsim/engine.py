@@ -93,6 +93,8 @@ class Engine:
             self._watch_for_thrash()
         if batch.rejected:
             self._settle_rejected()
+            if not isinstance(verdict, Wait):
+                verdict = ONCE  # their clients may have sent again, which this plan has not seen
         return verdict
 
     # -- the end of a step -----------------------------------------------------------------------------------------
@@ -165,7 +167,7 @@ class Engine:
             request.first_token_ns = end_ns
         else:
             gap = end_ns - request.last_token_ns
-            self.batch.group.odd_gaps.extend((gap, request.index, end_ns))
+            self.batch.group.note_gap(gap, request.index, end_ns)
             if gap > request.odd_gap_ns:
                 request.odd_gap_ns = gap
         request.last_token_ns = end_ns

@@ -8,14 +8,15 @@ gaps that no tick shows (`records.Spans`).
 
 from __future__ import annotations
 
-from array import array
 from heapq import heappop, heappush
+from struct import Struct
 
 from batchsim.records import NEVER
 from batchsim.request import Clock, Request
 
 
 NOBODY = 1 << 62
+_pack_span = Struct("3q").pack
 
 
 class DecodeGroup:
@@ -48,8 +49,8 @@ class DecodeGroup:
         self.ghosts = 0
         self.fresh: list[Request] = []  # joined at a step without a tick: their next gap is their own
         self.last_tick_ns = 0
-        self.spans = array("q")  # index, from_tick, to_tick, …
-        self.odd_gaps = array("q")  # gap_ns, index, end_ns, …
+        self.spans = bytearray()  # rows of three: index, from_tick, to_tick, …
+        self.odd_gaps = bytearray()  # rows of three: gap_ns, index, end_ns, …
         self._block = block
         self._offsets = 0  # sum over rows of (computed tokens - ticks)
         self._residues = [0] * block
@@ -102,21 +103,21 @@ class DecodeGroup:
         assert base is not None
         self.size -= 1
         self._offsets -= request.prompt_tokens - 1 - base
-        request.base = None
         if request.ended:
             self.ghosts -= 1
         else:
-            self._settle_counters(request, base)
+            self._write_down(request, base)
+        request.base = None
 
     def end(self, request: Request) -> None:
         """A row has its last token but stays: it computes on for nobody."""
         assert request.base is not None
-        self._settle_counters(request, request.base)
+        self._write_down(request, request.base)
         self.ghosts += 1
         request.ended = True
 
-    def _settle_counters(self, request: Request, base: int) -> None:
-        """What the clock said of a request, written down; its span of ticks ends here."""
+    def _write_down(self, request: Request, base: int) -> None:
+        """What the clock said of a request; its span of ticks ends here."""
         ticks = self.clock.ticks
         residue = request.residue
         if residue >= 0:
@@ -125,10 +126,11 @@ class DecodeGroup:
         emitted = request._emitted = ticks - base
         computed = request._computed = request.prompt_tokens + emitted - 1
         blocks = -(-computed // self._block)
-        request.blocks = blocks if blocks > request.hold_blocks else request.hold_blocks
+        held = request.hold_blocks
+        request.blocks = blocks if blocks > held else held
         span_from = request.span_from
         if ticks > span_from:
-            self.spans.extend((request.index, span_from, ticks))
+            self.spans += _pack_span(request.index, span_from, ticks)
         if request.fresh_ns == NEVER:
             request.last_token_ns = self.last_tick_ns
         else:
@@ -141,15 +143,19 @@ class DecodeGroup:
     def advance(self, ticks: int, first_end_ns: int, last_end_ns: int) -> None:
         """The clock moves `ticks` ticks; the first ended at first_end_ns, the last at last_end_ns."""
         self.clock.ticks += ticks
+        self.last_tick_ns = last_end_ns
         if self.fresh:
             for request in self.fresh:
                 gap = first_end_ns - request.fresh_ns
-                self.odd_gaps.extend((gap, request.index, first_end_ns))
+                self.odd_gaps += _pack_span(gap, request.index, first_end_ns)
                 if gap > request.odd_gap_ns:
                     request.odd_gap_ns = gap
                 request.fresh_ns = NEVER
             self.fresh.clear()
-        self.last_tick_ns = last_end_ns
+
+    def note_gap(self, gap_ns: int, index: int, end_ns: int) -> None:
+        """A gap between two tokens of a request that no tick shows."""
+        self.odd_gaps += _pack_span(gap_ns, index, end_ns)
 
     def pop_ended(self) -> list[Request]:
         """Those that have their last token now."""

@@ -22,7 +22,8 @@ _ITERATION_COLUMNS = tuple(Iterations.__dataclass_fields__)
 _BUFFER = 1 << 23
 """Bytes of rows after which they are put away in narrow columns."""
 _pack_request = Struct(f"{len(_REQUEST_COLUMNS)}q").pack
-_pack_iteration = Struct(f"{len(_ITERATION_COLUMNS)}q").pack
+pack_iteration = Struct(f"{len(_ITERATION_COLUMNS)}q").pack
+"""A step or a run of equal steps as bytes: a value for each of Iterations' fields, in their order."""
 
 
 class Recorder:
@@ -35,6 +36,7 @@ class Recorder:
         self._past = Table(len(_ITERATION_COLUMNS))
         self._requests = bytearray()  # packing a row at once takes a quarter of the time of array.extend
         self._iterations = bytearray()
+        self.put_iteration = self._iterations.extend  # of `pack_iteration`'s bytes
 
     def close(self, request: Request, status: Status, replica: int, finished_ns: int = NEVER) -> None:
         """The request's last word."""
@@ -43,12 +45,8 @@ class Recorder:
             request.first_token_ns, finished_ns, request._emitted, request.preemptions, request.recomputed_tokens,
             request.prefix_hit_tokens, request.resume_hit_tokens, request.waited_ns, request.ran_ns, request.odd_gap_ns,
         )  # fmt: skip
-        if len(self._requests) >= _BUFFER or len(self._iterations) >= _BUFFER:
+        if not request.index & 4095 and len(self._requests) + len(self._iterations) >= _BUFFER:
             self._put_away()
-
-    def iteration(self, *row: int) -> None:
-        """A step or a run of equal steps: a value for each of Iterations' fields, in their order."""
-        self._iterations += _pack_iteration(*row)
 
     def _put_away(self) -> None:
         """Move the rows into narrow columns."""
@@ -90,7 +88,7 @@ class Recorder:
         return Iterations(*columns)
 
 
-def spans(parts: list[tuple[int, array[int], array[int]]]) -> Spans:
+def spans(parts: list[tuple[int, bytearray, bytearray]]) -> Spans:
     """The spans and odd gaps of each replica's group: (replica, spans, odd gaps)."""
     rows = [_columns(flat) for _, flat, _ in parts]
     gaps = [_columns(flat) for _, _, flat in parts]

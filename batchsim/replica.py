@@ -18,6 +18,7 @@ from batchsim.batch import Entry
 from batchsim.cost.model import CostModel, Shape
 from batchsim.engine import Engine
 from batchsim.errors import NoProgress, RuleBroken
+from batchsim.recorder import pack_iteration
 from batchsim.records import FS_PER_NS
 from batchsim.request import Request
 from batchsim.scheduler import DEAF, FLOW, ONCE, Until, Verdict, Wait
@@ -58,7 +59,8 @@ class Planned(NamedTuple):
 class Replica:
     """One engine with its clock.
 
-    single: it is the only one, so that after a step it may plan at once instead of letting others end first.
+    alone: nobody hears of answers before the run is over (one replica, requests sent by the clock): the replica may run
+    ahead of SimPy's clock up to the next event.  single: it is the only one, so that after a step it may plan at once instead of letting others end first.
     step: take no runs of steps as one event.  ahead: asynchronous scheduling, each step planned when the one before starts.
     """
 
@@ -69,6 +71,7 @@ class Replica:
         cost: CostModel,
         *,
         single: bool = True,
+        alone: bool = False,
         step: bool = False,
         ahead: bool = False,
         horizon_ns: int | None = None,
@@ -78,6 +81,7 @@ class Replica:
         self.batch = engine.batch
         self.cost = cost
         self._single = single
+        self._alone = alone
         self._stepwise = step or engine.recorder.steps is not None
         self._busy = False
         self._alarm: Alarm | None = None  # the plan to come, while idle; the end of the step, while busy
@@ -96,6 +100,8 @@ class Replica:
         self._flown: Planned | None = None  # in flight; None during a run of steps, which is settled when it ends
         self._news = False  # something came since the last plan
         self.last_ns = 0  # when something last happened here
+        self._put = engine.recorder.put_iteration
+        self._price = cost.price
 
     # -- what comes from outside -------------------------------------------------------------------------------------
 
@@ -145,32 +151,56 @@ class Replica:
         if alarm is self._alarm:
             self._planned = False
             now_ns: int = self.env._now  # type: ignore[assignment]
-            self._plan(now_ns, now_ns * FS_PER_NS)
+            end_ns = self._plan(now_ns, now_ns * FS_PER_NS)
+            if end_ns is not None:
+                self._set_alarm(end_ns - now_ns, END, self._on_end)
 
     def _on_end(self, alarm: Event) -> None:
         if alarm is not self._alarm:
             return
-        self.last_ns = now_ns = self.env._now  # type: ignore[assignment]
+        now_ns: int = self.env._now  # type: ignore[assignment]
         if self._ahead:
+            self.last_ns = now_ns
             self._on_end_ahead(now_ns)
             return
-        self._settle(self._ticks, now_ns)
-        self._busy = False
-        if not self._single:
-            self._set_alarm(0, PLAN, self._on_resume)
-            self._planned = True
-        elif self._news or self._verdict is not FLOW or self._stepwise or not self._flow(now_ns):
-            self._plan(now_ns, self._end_fs)
+        end_ns: int | None = now_ns
+        while end_ns is not None:  # steps that end before anything else can happen need no event of their own
+            self._settle(self._ticks, end_ns)
+            self._busy = False
+            if not self._single:
+                self._set_alarm(0, PLAN, self._on_resume)
+                self._planned = True
+                return
+            if self._news or self._verdict is not FLOW or self._stepwise or not self._flow(end_ns):
+                end_ns = self._plan(end_ns, self._end_fs)
+            else:
+                end_ns = self._alarm_or_end(end_ns)
+
+    def _alarm_or_end(self, now_ns: int) -> int | None:
+        """When the step that starts now ends, if nothing else happens before; else None, and an alarm is set."""
+        end_ns = (self._end_fs + HALF_NS) // FS_PER_NS
+        if self._alone and end_ns < self.env.peek():
+            return end_ns
+        env = self.env
+        self._alarm = Alarm(env, end_ns - env._now, END, self._on_end)  # type: ignore[operator]
+        return None
 
     def _flow(self, now_ns: int) -> bool:
         """Nothing came since the scheduler said FLOW: everybody decodes on, if blocks allow."""
         batch = self.batch
+        group = batch.group
+        if not group.size or batch.resting:
+            return False
+        need = group.blocks_needed()
+        if need:
+            if need > batch.pool.free:
+                return False
+            batch.pool.take(need)
         batch.now_ns = now_ns
         batch.open_step()
-        if batch.group.size and not batch.resting and batch.decode():
-            self._start(now_ns, self._end_fs, FLOW)
-            return True
-        return False
+        batch.step.tick = True
+        self._start_run(now_ns, self._end_fs, FLOW)
+        return True
 
     def _on_resume(self, alarm: Event) -> None:
         if alarm is self._alarm:
@@ -180,22 +210,26 @@ class Replica:
             else:
                 self._plan(self.env._now, self._end_fs)  # type: ignore[arg-type]
 
-    def _plan(self, now_ns: int, now_fs: int) -> None:
-        """Ask the scheduler for a step and start it, or wait."""
+    def _plan(self, now_ns: int, now_fs: int) -> int | None:
+        """Ask the scheduler for a step and start it, or wait. As `_alarm_or_end`."""
         self._news = False
         verdict = self.engine.plan(now_ns)
         step = self.batch.step
         if not (step.tick or step.chunks or step.named):
             again = self._plan_again(now_ns, verdict)
             if again is None:
-                return
-            verdict = again
+                return None
+            verdict, step = again, self.batch.step
         if verdict.__class__ is Wait:
             raise RuleBroken(self.engine.name, "a wait comes with an empty step", f"Wait at {now_ns / 1e9} s")
         if self._ahead:
             self._launch(now_ns, now_fs, self._as_planned(verdict))  # type: ignore[arg-type]
-        else:
+            return None
+        if step.dirty or verdict is ONCE or self._stepwise:
             self._start(now_ns, now_fs, verdict)  # type: ignore[arg-type]
+        else:
+            self._start_run(now_ns, now_fs, verdict)  # type: ignore[arg-type]
+        return self._alarm_or_end(now_ns)
 
     def _plan_again(self, now_ns: int, verdict: Verdict | Until | Wait) -> Verdict | Until | Wait | None:
         """An empty step takes no time: plan again if it changed anything; None when there is nothing to do now."""
@@ -219,35 +253,46 @@ class Replica:
         raise NoProgress(f"scheduler {engine.name!r} planned {EMPTY_PLANS} empty steps at {now_ns / 1e9} s")
 
     def _start(self, now_ns: int, now_fs: int, verdict: Verdict | Until) -> None:
+        """One step."""
         batch = self.batch
         self._shape = shape = batch.shape()
-        first_fs, growth_fs = self.cost.price(shape)
+        first_fs, _ = self._price(shape)
+        self._verdict = verdict
+        self._start_ns, self._start_fs, self._first_fs, self._growth_fs = now_ns, now_fs, first_fs, 0
+        self._waiting_then = len(batch.queue)
+        self._busy = True
+        self._ticks = 1
+        self._end_fs = now_fs + first_fs
+
+    def _start_run(self, now_ns: int, now_fs: int, verdict: Verdict | Until) -> None:
+        """Decode steps, all alike but for the growing contexts, as one event: until somebody ends or something comes."""
+        batch = self.batch
+        self._shape = shape = batch.shape()
+        first_fs, growth_fs = self._price(shape)
         self._verdict = verdict
         self._start_ns, self._start_fs, self._first_fs = now_ns, now_fs, first_fs
         self._waiting_then = len(batch.queue)
         self._busy = True
-        self._ticks = 1
-        if verdict is ONCE or growth_fs is None or self._stepwise or batch.step.dirty:
-            self._growth_fs = 0
-            self._end_fs = end_fs = now_fs + first_fs
-        else:
-            self._growth_fs = growth_fs
-            ticks = self._run_length()
-            if verdict.__class__ is Until:
-                ticks = self._bounded(verdict, ticks)  # type: ignore[arg-type]
-            duration_fs = ticks * first_fs + growth_fs * (ticks * (ticks - 1) // 2)
-            while duration_fs > LONGEST_RUN_FS and ticks > 1:
-                ticks //= 2
-                duration_fs = self._duration_fs(ticks)
-            end_fs = now_fs + duration_fs
-            if self._single and verdict is not DEAF and ticks > 1:
-                coming_ns = self.env.peek()
-                if coming_ns * FS_PER_NS < end_fs:  # it will probably cut the run: end it there, one alarm saved
-                    ticks = min(ticks, self._ticks_until(coming_ns))  # type: ignore[arg-type]
-                    end_fs = now_fs + ticks * first_fs + growth_fs * (ticks * (ticks - 1) // 2)
-            self._ticks = ticks
-            self._end_fs = end_fs
-        self._alarm = Alarm(self.env, (end_fs + HALF_NS) // FS_PER_NS - now_ns, END, self._on_end)
+        ticks = 1 if growth_fs is None or self._stepwise else self._run_length()
+        self._growth_fs = growth_fs if ticks > 1 and growth_fs is not None else 0
+        if ticks == 1:
+            self._ticks = 1
+            self._end_fs = now_fs + first_fs
+            return
+        growth_fs = self._growth_fs
+        if verdict.__class__ is Until:
+            ticks = self._bounded(verdict, ticks)  # type: ignore[arg-type]
+        duration_fs = ticks * first_fs + growth_fs * (ticks * (ticks - 1) // 2)
+        while duration_fs > LONGEST_RUN_FS and ticks > 1:
+            ticks //= 2
+            duration_fs = self._duration_fs(ticks)
+        if self._single and self._verdict is not DEAF:
+            coming_ns = self.env.peek()
+            if coming_ns * FS_PER_NS < now_fs + duration_fs:  # it will probably cut the run: end it there
+                ticks = min(ticks, self._ticks_until(coming_ns))  # type: ignore[arg-type]
+                duration_fs = ticks * first_fs + growth_fs * (ticks * (ticks - 1) // 2)
+        self._ticks = ticks
+        self._end_fs = now_fs + duration_fs
 
     def _run_length(self) -> int:
         """Ticks until somebody ends or blocks run short, the planned one included."""
@@ -319,10 +364,13 @@ class Replica:
             evicted = len(step.preempted) + self._evicted
             self._evicted = 0
         start_ns = self._start_ns
-        engine.recorder.iteration(
-            engine.number, start_ns, end_ns, ticks, tokens, s2_x2, decodes, context, step.padded_tokens + group.ghosts,
-            len(batch.seats), waiting, blocks, blocks_first, evicted, group.clock.ticks, steady, streaming,
-            self._first_fs, self._growth_fs, self._start_fs - start_ns * FS_PER_NS,
+        self.last_ns = end_ns
+        self._put(
+            pack_iteration(
+                engine.number, start_ns, end_ns, ticks, tokens, s2_x2, decodes, context, step.padded_tokens + group.ghosts,
+                len(batch.seats), waiting, blocks, blocks_first, evicted, group.clock.ticks, steady, streaming,
+                self._first_fs, self._growth_fs, self._start_fs - start_ns * FS_PER_NS,
+            )
         )  # fmt: skip
         engine.settle(decodes, ticks, first_end_ns, end_ns, cancel=cancel)
         if engine.recorder.steps is not None:
@@ -433,12 +481,12 @@ class Replica:
         group, shape = self.batch.group, planned.shape
         decodes = shape.decode_seqs > 0
         streaming = group.size if decodes else 0
-        self.engine.recorder.iteration(
+        self._put(pack_iteration(
             self.engine.number, self._start_ns, end_ns, 1, shape.prefill_tokens, shape.prefill_s2_x2, shape.decode_seqs,
                 shape.context_tokens, 0, planned.running, planned.waiting, planned.kv_blocks_used,
                 planned.kv_blocks_used, planned.preempted, group.clock.ticks, streaming - len(group.fresh) if decodes else 0, streaming, self._first_fs, 0,
                 self._start_fs - self._start_ns * FS_PER_NS,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

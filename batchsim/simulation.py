@@ -76,11 +76,16 @@ class Run:
 
         return iterations_frame(self.records)
 
-    def write(self, folder: Path, *, format: str = "csv") -> list[Path]:  # noqa: A002 - the option's name
-        """Write the files of `--out` and return their paths."""
+    def write(self, folder: Path, *, format: str = "csv", figures: bool = True) -> list[Path]:  # noqa: A002 - the option's name
+        """Write the files of `--out` and return their paths. figures: the pictures too (they load matplotlib)."""
         from batchsim.report.files import write_run
 
-        return write_run(folder, self.records, self.summary, requests_format=format)
+        written = write_run(folder, self.records, self.summary, requests_format=format)
+        if figures:
+            from batchsim.report.plots import write_figures
+
+            written += write_figures(folder, self.records, self.resolved.slo)
+        return written
 
     def _extrapolated(self) -> float | None:
         rows = self.records.iterations
@@ -118,7 +123,11 @@ def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bo
     env = Environment(0)
     recorder = Recorder(log=step_log)
     contents = Contents(workload.prefixes)
-    replicas = [_replica(env, number, resolved, contents, recorder, stepwise) for number in range(resolved.replicas)]
+    alone = resolved.replicas == 1 and workload.clients is None and workload.max_concurrency is None and not stepwise
+    replicas = [
+        _replica(env, number, resolved, contents, recorder, stepwise=stepwise, alone=alone)
+        for number in range(resolved.replicas)
+    ]
     turns = cycle(replicas)
     clients = Clients(
         env, workload, replicas, lambda request: next(turns), recorder, front_door(resolved),
@@ -159,7 +168,9 @@ def _until(env: Environment, horizon_ns: int | None) -> None:
         env.run(until=Alarm(env, horizon_ns, BEFORE_ALL, lambda _: None))
 
 
-def _replica(env: Environment, number: int, resolved: Resolved, contents: Contents, recorder: Recorder, stepwise: bool) -> Replica:
+def _replica(
+    env: Environment, number: int, resolved: Resolved, contents: Contents, recorder: Recorder, *, stepwise: bool, alone: bool
+) -> Replica:
     scheduler = resolved.scheduler()
     blocks, block_size = resolved.capacity.blocks, resolved.capacity.block_size
     caching = attribute(scheduler, "caching", False)
@@ -177,6 +188,7 @@ def _replica(env: Environment, number: int, resolved: Resolved, contents: Conten
         engine,
         resolved.cost,
         single=resolved.replicas == 1,
+        alone=alone,
         step=stepwise,
         ahead=attribute(scheduler, "async_scheduling", False),
         horizon_ns=resolved.horizon_ns,
