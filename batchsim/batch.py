@@ -94,6 +94,9 @@ class Batch:
         self.planning = False
         self.flight_ticked = False  # asynchronous scheduling: the step in flight is a tick,
         self.flight_singly: set[int] = set()  # and these take a token outside the group's clock
+        self.flight_before: dict[int, int] = {}  # when those had their last token; the group at flight_before_ns
+        self.flight_before_ns = 0
+        self.recalled: list[tuple[Request, bool]] = []  # evicted: their token in flight, or its gap in the tick, is void
         if isinstance(pool, PrefixCache):
             pool.scheduled = self._scheduled
         self.open_step()
@@ -153,6 +156,10 @@ class Batch:
         if request is None:
             return self.group.blocks_needed() + sum(map(self._block_due, self.resting.values()))
         return self.group.block_due(request) if request.base is not None else self._block_due(request)
+
+    def settled_tokens(self, request: Request) -> int:
+        """Tokens emitted by steps that have ended: without the one in flight."""
+        return request.emitted_tokens - self._in_flight(request, request.base is not None)
 
     def output_tokens(self, request: Request) -> int:
         """What the request will really generate: for schedulers that declare themselves an oracle.
@@ -224,36 +231,48 @@ class Batch:
         hold_tokens: blocks for that many tokens are held from now on. room_tokens: blocks for that many must be free,
         but are not held. spare: blocks that must stay free besides. False: blocks do not fit.
         """
-        if request.index not in self.queue:
+        index = request.index
+        if index not in self.queue:
             self._broken("only a waiting request is admitted", f"admit({request.id})")
-        pool = self.pool
+        pool, block = self.pool, self.block
         hit, idle = pool.lookup(request) if pool.caching else (0, 0)
-        known = request.prompt_tokens + request._emitted
-        if not 0 < tokens <= known - hit:
-            self._broken("a chunk is part of what remains", f"admit({request.id}, {tokens}) of {known - hit}")
-        block = self.block
+        remaining = request.prompt_tokens + request._emitted - hit
+        if not 0 < tokens <= remaining:
+            self._broken("a chunk is part of what remains", f"admit({request.id}, {tokens}) of {remaining}")
+        filled = hit + tokens
+        if filled > self.max_model_len:
+            filled = self.max_model_len
+        if hold_tokens > filled:
+            filled = hold_tokens
         hit_blocks = hit // block
-        need = -(-max(min(hit + tokens, self.max_model_len), hold_tokens) // block) - hit_blocks
-        room = -(-room_tokens // block) - hit_blocks
-        if (need if need > room else room) + idle + spare > pool.free:
+        need = -(-filled // block) - hit_blocks
+        room = need
+        if room_tokens > filled:
+            room = -(-room_tokens // block) - hit_blocks
+        if room + idle + spare > pool.free:
             return False
         self.queue.leave(request)
         if hit:
             pool.claim(request, hit, idle)
         pool.take(need)
-        self._seat(request, hit, hit_blocks + need, -(-hold_tokens // block))
+        self._seat(request, hit, hit_blocks + need)
+        request.hold_blocks = -(-hold_tokens // block) if hold_tokens else 0
         self._add_chunk(request, tokens, hit)
         return True
 
-    def preempt(self, request: Request, to: str = "head") -> int:
+    def preempt(self, request: Request, to: str = "head", *, recall: bool = False) -> int:
         """Take the seat and the blocks from a running request; it goes back to the queue's `head` or `tail`.
 
-        What it computed is lost, what it emitted is kept. Returns the tokens it had been given in this step.
+        What it computed is lost, what it emitted is kept; `recall`: but for a token in flight, which is thrown away.
+        Returns the tokens it had been given in this step.
         """
         if request.index not in self.seats:
             self._broken("only a running request is preempted", f"preempt({request.id})")
         given = self.withdraw(request)
+        recall = recall and self._in_flight(request, request.base is not None) > 0
         lost = self._unseat(request, given)
+        if recall:
+            self._recall(request)
         request.preemptions += 1
         request.lost_tokens = lost
         request.recomputed_tokens += lost
@@ -416,12 +435,11 @@ class Batch:
         request.recomputed_tokens -= min(hit, request.lost_tokens)
         self.evictions.extend((request.index, request.evicted_ns, self.now_ns))
 
-    def _seat(self, request: Request, hit: int, blocks: int, hold_blocks: int) -> None:
+    def _seat(self, request: Request, hit: int, blocks: int) -> None:
         self._admissions += 1
         request.seat = self._admissions
         request._computed = request.hit_tokens = hit
         request.blocks = blocks
-        request.hold_blocks = hold_blocks
         now_ns = self.now_ns
         request.waited_ns += now_ns - request.queued_ns
         request.seated_ns = now_ns
@@ -466,6 +484,20 @@ class Batch:
         self.resting.pop(request.index, None)
         request.ran_ns += self.now_ns - request.seated_ns
         return lost
+
+    def _recall(self, request: Request) -> None:
+        """The token that the step in flight gives an evicted request is thrown away, to be computed again."""
+        before_ns = self.flight_before.get(request.index)
+        request._emitted -= 1
+        request.ending = False
+        steady = False
+        if before_ns == NEVER:
+            request.first_token_ns = request.last_token_ns = NEVER
+        else:
+            steady = self.group.take_back(request, before_ns)
+            if before_ns is not None or steady:
+                request.last_token_ns = self.flight_before_ns if before_ns is None else before_ns
+        self.recalled.append((request, steady))
 
     def _scheduled(self, request: Request) -> int:
         """Tokens of a running request that are computed or planned in this step: what it has published."""

@@ -48,6 +48,7 @@ class Clients:
         self._coming = 0  # arrivals that will happen whatever the replicas do
         self._cap = workload.max_concurrency
         self._out = 0
+        self._answers = 0  # that were given and are not yet followed by the next request
         self._client_queue: deque[Request] = deque()
         self._home: dict[int, Replica] = {}
         self.closed = workload.clients is not None
@@ -103,6 +104,7 @@ class Clients:
             self._send(request)
             return
         self._coming += 1
+        self._tell_draining()
 
         def send(_: Event) -> None:
             self._coming -= 1
@@ -152,10 +154,15 @@ class Clients:
         """A request was answered, rejected or given up."""
         self._out -= 1
         self._home.pop(request.index, None)
-        if self._workload.clients is not None:
-            self._send_next_after(self._workload.clients.think_ns)
-        elif self._client_queue:
-            self._send(self._client_queue.popleft())
+        self._answers += 1
+        if self._answers > 1:  # the next one was turned away at once: the loop below is already sending
+            return
+        while self._answers:
+            if self._workload.clients is not None:
+                self._send_next_after(self._workload.clients.think_ns)
+            elif self._client_queue:
+                self._send(self._client_queue.popleft())
+            self._answers -= 1
 
     # -- giving up ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Columns of whole numbers kept in the smallest integers that hold them, so that a run of a million requests fits in memory."""
+"""Columns of whole numbers in the smallest integers that hold them: so a run of a million requests fits in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTHS = (np.int8, np.int16, np.int32)
 
 
 class Column:
-    """A field of a dataclass of columns: kept as narrow as it came, read as int64, so that arithmetic never wraps around.
+    """A field of a dataclass of columns: kept as narrow as it came, read as int64: arithmetic never wraps around.
 
     Reading a narrow column copies it: where a part will do, `part(columns, name, rows)` copies only that.
     """

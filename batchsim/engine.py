@@ -18,6 +18,8 @@ from batchsim.records import NEVER, Status
 from batchsim.request import Request
 from batchsim.scheduler import ONCE, Scheduler, Until, Verdict, Wait, attribute
 
+COMPLETED = int(Status.COMPLETED)
+
 Done = Callable[[Request], None]
 
 
@@ -52,10 +54,12 @@ class Engine:
         self.batch.headroom = attribute(scheduler, "headroom", 0)
         self.batch.folds_output = attribute(scheduler, "folds_output", False)
         self.refuse = attribute(scheduler, "refuse", None)
+        self.concluding = attribute(scheduler, "concluding", None)
         self.on_done = on_done
         self.turned_away = False  # a plan rejected somebody
         self.cancelled: list[Request] = []  # to be dropped when the running step ends
         self.finished: list[Request] = []  # by the step settled last, in batch order
+        self.discarded: list[str] = []  # whose token of the step that landed is thrown away
         self._held: list[Request] = []
         self._ended: list[Request] = []  # by the step committed last
         self.name = name
@@ -104,40 +108,62 @@ class Engine:
 
         decodes: how many sequences decoded.  cancel: those given up in the meantime leave now.
         """
-        self.commit(decodes, ticks, first_end_ns, end_ns)
-        if self._ended or self._held:
-            self.conclude(end_ns)
-        else:
-            self.finished = self._ended
-        if cancel and self.cancelled:
-            self.drop_cancelled()
-
-    def commit(self, decodes: int, ticks: int, first_end_ns: int, end_ns: int) -> None:
-        """Count what the step computes and emits; those whose last token that is are ended by `conclude`."""
         batch = self.batch
         batch.now_ns = end_ns
         batch.planning = False
+        group = batch.group
+        self._ended = ended = []
         if decodes:
-            group = batch.group
             group.advance(ticks, first_end_ns, end_ns)
-            self._ended = group.pop_ended() if group.next_end <= group.clock.ticks else []
-        else:
-            self._ended = []
+            if group.next_end <= group.clock.ticks:
+                group.pop_ended(ended)
         if batch.step.dirty:
-            self._emit_singly(decodes > 0, end_ns, self._ended)
+            self._emit_singly(decodes > 0, end_ns, ended)
+        if ended or self._held:
+            self.conclude(end_ns)
+        else:
+            self.finished = ended
+        if self.cancelled and cancel:
+            self.drop_cancelled()
+
+    def commit(self, decodes: int, end_ns: int) -> None:
+        """Count what one step computes and emits; those whose last token that is are ended by `conclude`."""
+        batch = self.batch
+        batch.now_ns = end_ns
+        batch.planning = False
+        group = batch.group
+        self._ended = ended = []
+        if decodes:
+            group.advance(1, end_ns, end_ns)
+            if group.next_end <= group.clock.ticks:
+                group.pop_ended(ended)
+        if batch.step.dirty:
+            self._emit_singly(decodes > 0, end_ns, ended)
 
     def conclude(self, end_ns: int) -> None:
         """The step is over: its last tokens are out."""
         batch = self.batch
         batch.now_ns = end_ns
         self.finished = ended = self._ended
+        if ended and len(ended) > 1:
+            ended.sort(key=_seat)
+        if self.concluding is not None:
+            self.concluding(batch, ended)
         if ended:
-            if len(ended) > 1:
-                ended.sort(key=_seat)
-            for request in ended:
-                self._end(request, end_ns)
+            if self.hold:
+                for request in ended:
+                    self._hold(request, end_ns)
+            else:
+                seats, number, close = batch.seats, self.number, self.recorder.close
+                for request in ended:
+                    request.finished_ns = end_ns
+                    if request.index in seats:
+                        batch.retire(request)
+                    else:  # evicted while its last token was in flight
+                        batch.drop(request)
+                    close(request, COMPLETED, number, end_ns)
             self._spun = 0
-        if self.hold and self._held:
+        if self._held:
             self._release_held()
         if ended and self.on_done is not None:
             for request in ended:
@@ -176,20 +202,14 @@ class Engine:
         else:
             ended.append(request)
 
-    def _end(self, request: Request, end_ns: int) -> None:
+    def _hold(self, request: Request, end_ns: int) -> None:
+        """A member of a static batch has its last token; its row computes on until the batch ends."""
         request.finished_ns = end_ns
-        batch = self.batch
-        if self.hold:
-            if request.base is None:
-                batch.group.join(request, end_ns, ticked=True)
-            batch.group.end(request)
-            self._held.append(request)
-            return
-        if request.index in batch.seats:
-            batch.retire(request)
-        else:  # evicted while its last token was in flight
-            batch.drop(request)
-        self.recorder.close(request, Status.COMPLETED, self.number, end_ns)
+        group = self.batch.group
+        if request.base is None:
+            group.join(request, end_ns, ticked=True)
+        group.end(request)
+        self._held.append(request)
 
     # -- one step ahead ----------------------------------------------------------------------------------------------
 
@@ -199,9 +219,13 @@ class Engine:
         A request whose last token by its limits is now in flight decodes no more; one that will stop by itself does.
         """
         batch, group, step = self.batch, self.batch.group, self.batch.step
-        singly = [request.index for request in step.named.values()]
-        singly += [r.index for r, tokens, past in step.chunks.values() if past + tokens == r.prompt_tokens + r._emitted]
-        self.commit(decodes, 1, end_ns, end_ns)
+        before = {request.index: request.last_token_ns for request in step.named.values()}
+        for r, tokens, past in step.chunks.values():
+            if past + tokens == r.prompt_tokens + r._emitted:
+                before[r.index] = r.last_token_ns
+        singly = list(before)
+        batch.flight_before, batch.flight_before_ns = before, group.last_tick_ns
+        self.commit(decodes, end_ns)
         for request in self._ended:
             foreseen = request.limit >= min(request.max_tokens, batch.max_model_len - request.prompt_tokens)
             if not foreseen and request.base is None:
@@ -217,6 +241,12 @@ class Engine:
         batch = self.batch
         batch.flight_ticked, batch.flight_singly = False, set()
         self._ended = [request for request in self._ended if request.index in batch.seats or request.index in batch.queue]
+        self.discarded = []
+        if batch.recalled:
+            recalled = {request.index for request, _ in batch.recalled}
+            self._ended = [request for request in self._ended if request.index not in recalled]
+            self.discarded = [request.id for request, _ in batch.recalled]
+            batch.recalled = []
         for request in self._ended:
             batch.withdraw(request)
         self.conclude(end_ns)

@@ -16,7 +16,8 @@ from batchsim.request import Clock, Request
 
 
 NOBODY = 1 << 62
-_pack_span = Struct("3q").pack
+_span = Struct("3q")
+_pack_span = _span.pack
 
 
 class DecodeGroup:
@@ -153,24 +154,40 @@ class DecodeGroup:
                 request.fresh_ns = NEVER
             self.fresh.clear()
 
+    def take_back(self, request: Request, before_ns: int | None) -> bool:
+        """The newest token of a request that has just left is none after all; whether the last tick told of its gap.
+
+        before_ns: when it had the token before, where it knows that.
+        """
+        ticks = self.clock.ticks
+        if before_ns is None and ticks > request.span_from:
+            start = _last_row(self.spans, 0, request.index)
+            del self.spans[start : start + _span.size]
+            if ticks - 1 > request.span_from:
+                self.spans += _pack_span(request.index, request.span_from, ticks - 1)
+            return True
+        start = _last_row(self.odd_gaps, 1, request.index)
+        if before_ns is None:
+            request.last_token_ns = self.last_tick_ns - _span.unpack_from(self.odd_gaps, start)[0]
+        del self.odd_gaps[start : start + _span.size]
+        return False
+
     def note_gap(self, gap_ns: int, index: int, end_ns: int) -> None:
         """A gap between two tokens of a request that no tick shows."""
         self.odd_gaps += _pack_span(gap_ns, index, end_ns)
 
-    def pop_ended(self) -> list[Request]:
-        """Those that have their last token now."""
+    def pop_ended(self, ended: list[Request]) -> None:
+        """Append those that have their last token now."""
         ends, ticks = self._ends, self.clock.ticks
-        ended: list[Request] = []
         while ends:
             tick, stamp, request = ends[0]
             if request.stamp == stamp and request.base is not None and not request.ended:
                 if tick > ticks:
                     self.next_end = tick
-                    return ended
+                    return
                 ended.append(request)
             heappop(ends)
         self.next_end = NOBODY
-        return ended
 
     # -- sums --------------------------------------------------------------------------------------------------------
 
@@ -225,3 +242,11 @@ class DecodeGroup:
         request.residue = (computed - self.clock.ticks) % self._block
         self._residues[request.residue] += 1
         self._counted += 1
+
+
+def _last_row(rows: bytearray, place: int, index: int) -> int:
+    """Where the last row of request `index` begins."""
+    start = len(rows) - _span.size
+    while _span.unpack_from(rows, start)[place] != index:
+        start -= _span.size
+    return start

@@ -329,13 +329,15 @@ class Replica:
         first, growth = self._first_fs, self._growth_fs
         if target <= first:
             return 1
+        ticks = -(-target // first)  # not too few, as growth is not below 0
         if growth == 0:
-            return -(-target // first)
-        slope = 2 * first - growth
-        ticks = int((sqrt(slope * slope + 8.0 * growth * target) - slope) / (2 * growth)) or 1
-        while ticks > 1 and self._duration_fs(ticks - 1) >= target:
+            return ticks
+        if ticks > 50:
+            slope = 2 * first - growth
+            ticks = 2 + int((sqrt(slope * slope + 8.0 * growth * target) - slope) / (2 * growth))
+        while ticks > 1 and (ticks - 1) * first + growth * ((ticks - 1) * (ticks - 2) // 2) >= target:
             ticks -= 1
-        while self._duration_fs(ticks) < target:
+        while ticks * first + growth * (ticks * (ticks - 1) // 2) < target:
             ticks += 1
         return ticks
 

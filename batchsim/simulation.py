@@ -25,6 +25,7 @@ from batchsim.request import Request
 from batchsim.scenario.resolve import Resolved, resolve
 from batchsim.scenario.scenario import Scenario
 from batchsim.scheduler import attribute
+from batchsim.workload.columns import ABSENT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,6 +100,12 @@ class Run:
         return int(rows.repeats[outside].sum()) / total if total else 0.0
 
 
+def clients_listen(workload: Workload) -> bool:
+    """Whether what clients send depends on the answers that they get, or on getting none."""
+    gives_up = bool((workload.cancel_ns != ABSENT).any())
+    return workload.clients is not None or workload.max_concurrency is not None or gives_up
+
+
 def versions() -> dict[str, str]:
     """Of what computed the result."""
     return {name: metadata.version(name) for name in ("batchsim", "simpy", "numpy")}
@@ -123,7 +130,7 @@ def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bo
     env = Environment(0)
     recorder = Recorder(log=step_log)
     contents = Contents(workload.prefixes)
-    alone = resolved.replicas == 1 and workload.clients is None and workload.max_concurrency is None and not stepwise
+    alone = resolved.replicas == 1 and not stepwise and not clients_listen(workload)
     replicas = [
         _replica(env, number, resolved, contents, recorder, stepwise=stepwise, alone=alone)
         for number in range(resolved.replicas)
@@ -134,8 +141,9 @@ def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bo
         max_model_len=resolved.max_model_len, pool_tokens=resolved.capacity.tokens, ingress_ns=resolved.ingress_ns,
         horizon_ns=resolved.horizon_ns,
     )  # fmt: skip
-    for replica in replicas:
-        replica.engine.on_done = clients.done
+    if not alone:
+        for replica in replicas:
+            replica.engine.on_done = clients.done
     clients.start()
     _until(env, resolved.horizon_ns)
     end_ns = max(replica.last_ns for replica in replicas) if resolved.horizon_ns is None else resolved.horizon_ns
