@@ -88,6 +88,7 @@ class Batch:
         self.headroom = 0  # blocks that a run of equal steps leaves free
         self.folds_output = False  # an evicted request's recompute is a prompt to its last token
         self.rejected: list[tuple[Request, str]] = []
+        self.evicted = 0  # preemptions so far
         self.evictions = array("q")  # index, evicted_ns, resumed_ns, …
         self._scheduler, self._hold, self._oracle, self._log = scheduler, hold, oracle, log
         self._admissions = 0
@@ -278,6 +279,7 @@ class Batch:
         request.recomputed_tokens += lost
         self.step.preempted.append((request, lost))
         self.step.dirty = True
+        self.evicted += 1
         request.queued_ns = request.evicted_ns = self.now_ns
         if to == "head":
             self.queue.push_front(request)
@@ -325,7 +327,8 @@ class Batch:
         """What the step computes, summed, for the cost model."""
         step, group = self.step, self.group
         if not step.dirty:
-            return _shape(Shape, (0, 0, 0, 0, group.size, group.context_tokens()))
+            size = group.size
+            return _shape(Shape, (0, 0, 0, 0, size, group.offsets + size * (group.clock.ticks + 1)))
         decodes = group.size if step.tick else 0
         context = group.context_tokens() if step.tick else 0
         for request in step.named.values():

@@ -145,7 +145,7 @@ class Engine:
         batch = self.batch
         batch.now_ns = end_ns
         self.finished = ended = self._ended
-        if ended and len(ended) > 1:
+        if len(ended) > 1:
             ended.sort(key=_seat)
         if self.concluding is not None:
             self.concluding(batch, ended)
@@ -324,7 +324,7 @@ class Engine:
     ) -> dict[str, Any]:
         """The step that is over, as a line of the step log."""
         batch = self.batch
-        return {
+        entry: dict[str, Any] = {
             "step": number,
             "replica": self.number,
             "start_s": start_ns / 1e9,
@@ -336,6 +336,9 @@ class Engine:
             "waiting": [request.id for request in batch.queue.values()],
             "free_blocks": batch.free,
         }
+        if self.discarded:
+            entry["discarded"] = self.discarded
+        return entry
 
 
 def _seat(request: Request) -> int:

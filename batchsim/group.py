@@ -23,7 +23,7 @@ _pack_span = _span.pack
 class DecodeGroup:
     """size: rows that decode, ended ones that are held included.  ghosts: those that have ended.
 
-    next_end: the tick at whose end somebody has the last token, or NOBODY.
+    offsets: sum over rows of (computed tokens - ticks).  next_end: the tick at whose end somebody has the last token, or NOBODY.
     """
 
     __slots__ = (
@@ -31,7 +31,7 @@ class DecodeGroup:
         "_counted",
         "_ends",
         "_growers",
-        "_offsets",
+        "offsets",
         "_residues",
         "_stamp",
         "clock",
@@ -53,7 +53,7 @@ class DecodeGroup:
         self.spans = bytearray()  # rows of three: index, from_tick, to_tick, …
         self.odd_gaps = bytearray()  # rows of three: gap_ns, index, end_ns, …
         self._block = block
-        self._offsets = 0  # sum over rows of (computed tokens - ticks)
+        self.offsets = 0
         self._residues = [0] * block
         self._counted = 0
         self._ends: list[tuple[int, int, Request]] = []
@@ -73,7 +73,7 @@ class DecodeGroup:
             self.next_end = end
         offset = request.prompt_tokens - 1 - base
         self.size += 1
-        self._offsets += offset
+        self.offsets += offset
         stamp = request.stamp = self._stamp = self._stamp + 1
         if request.hold_blocks:
             self._join_reserved(request, offset + ticks)
@@ -103,7 +103,7 @@ class DecodeGroup:
         base = request.base
         assert base is not None
         self.size -= 1
-        self._offsets -= request.prompt_tokens - 1 - base
+        self.offsets -= request.prompt_tokens - 1 - base
         if request.ended:
             self.ghosts -= 1
         else:
@@ -193,11 +193,13 @@ class DecodeGroup:
 
     def context_tokens(self) -> int:
         """Sum of the contexts in the next tick, the tokens being computed included."""
-        return self._offsets + self.size * (self.clock.ticks + 1)
+        return self.offsets + self.size * (self.clock.ticks + 1)
 
     def blocks_needed(self) -> int:
         """Blocks that the next tick opens."""
         ticks = self.clock.ticks
+        if not self._growers:
+            return self._residues[-ticks % self._block]
         while self._growers and self._growers[0][0] <= ticks:
             tick, stamp, request = heappop(self._growers)
             if request.stamp == stamp and request.base is not None and tick == ticks:

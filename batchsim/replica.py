@@ -19,16 +19,18 @@ from batchsim.cost.model import CostModel, Shape
 from batchsim.engine import Engine
 from batchsim.errors import NoProgress, RuleBroken
 from batchsim.recorder import pack_iteration
-from batchsim.records import FS_PER_NS
+from batchsim.records import FS_PER_NS, Iterations
 from batchsim.request import Request
 from batchsim.scheduler import DEAF, FLOW, ONCE, Until, Verdict, Wait
 
 HALF_NS = FS_PER_NS // 2
 LONGEST_RUN_FS = 4 * 10**18  # sums of a row stay inside 64 bits
 EMPTY_PLANS = 1000
+STEADY_SEQS = tuple(Iterations.__dataclass_fields__).index("steady_seqs")
 
-BEFORE_ALL, ARRIVE, END, PLAN = -1, 0, 1, 2
-"""SimPy priorities at one instant."""
+BEFORE_ALL, ARRIVE, END, SEND, PLAN = -1, 0, 1, 1 << 28, 1 << 29
+"""SimPy priorities at one instant. Ends and plans add the replica's number, so that nothing hangs on which alarm is older;
+between them come the requests that clients send, or routers pass on, because of what ended."""
 
 
 class Alarm(Event):
@@ -80,6 +82,8 @@ class Replica:
         self.engine = engine
         self.batch = engine.batch
         self.cost = cost
+        self.number = engine.number
+        self._end, self._planning = END + engine.number, PLAN + engine.number
         self._single = single
         self._alone = alone
         self._stepwise = step or engine.recorder.steps is not None
@@ -98,6 +102,8 @@ class Replica:
         self._horizon_ns = horizon_ns
         self._next: Planned | None = None  # planned while the step before it runs
         self._flown: Planned | None = None  # in flight; None during a run of steps, which is settled when it ends
+        self._last: Planned | None = None  # the step after a run of steps, until everything that ends now has ended
+        self._row: tuple[int, ...] = ()  # what will be recorded of it
         self._news = False  # something came since the last plan
         self.last_ns = 0  # when something last happened here
         self._put = engine.recorder.put_iteration
@@ -139,8 +145,40 @@ class Replica:
     def wake(self) -> None:
         """Plan at this instant, after everything else that happens in it."""
         if not (self._busy or self._planned):
-            self._set_alarm(0, PLAN, self._on_plan)
+            self._set_alarm(0, self._planning, self._on_plan)
             self._planned = True
+
+    def look_again(self) -> None:
+        """Something changed that the scheduler may want to see: plan now if idle, else after the step under way."""
+        self._news = True
+        if not self._busy:
+            self.wake()
+        elif self._ticks > 1:
+            self._cut()
+
+    def ticks_done(self, *, settled: bool) -> int:
+        """Ticks of the run under way that step by step would have been counted by now.
+
+        settled: the steps that end at this very instant have ended.
+        """
+        if not self._busy or (self._ticks == 1 and not self._ran_ahead()):
+            return 0
+        now_ns: int = self.env._now  # type: ignore[assignment]
+        if self._ran_ahead():  # counted when they start
+            return min(self._ticks_until(now_ns), self._ticks)
+        return min(self._ticks_until(now_ns + settled) - 1, self._ticks)
+
+    def blocks_opened(self) -> int:
+        """Blocks that the run under way has opened by now, beside those that the pool knows of."""
+        if not self._busy or (self._ticks == 1 and not self._ran_ahead()):
+            return 0
+        now_ns: int = self.env._now  # type: ignore[assignment]
+        ticks = min(self._ticks_until(now_ns), self._ticks) - 1 + self._ran_ahead()
+        return self.batch.group.blocks_after(ticks)
+
+    def _ran_ahead(self) -> bool:
+        """Whether a run of steps planned ahead is under way."""
+        return self._ahead and self._flown is None
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -153,7 +191,7 @@ class Replica:
             now_ns: int = self.env._now  # type: ignore[assignment]
             end_ns = self._plan(now_ns, now_ns * FS_PER_NS)
             if end_ns is not None:
-                self._set_alarm(end_ns - now_ns, END, self._on_end)
+                self._set_alarm(end_ns - now_ns, self._end, self._on_end)
 
     def _on_end(self, alarm: Event) -> None:
         if alarm is not self._alarm:
@@ -168,7 +206,7 @@ class Replica:
             self._settle(self._ticks, end_ns)
             self._busy = False
             if not self._single:
-                self._set_alarm(0, PLAN, self._on_resume)
+                self._set_alarm(0, self._planning, self._on_resume)
                 self._planned = True
                 return
             if self._news or self._verdict is not FLOW or self._stepwise or not self._flow(end_ns):
@@ -182,7 +220,7 @@ class Replica:
         if self._alone and end_ns < self.env.peek():
             return end_ns
         env = self.env
-        self._alarm = Alarm(env, end_ns - env._now, END, self._on_end)  # type: ignore[operator]
+        self._alarm = Alarm(env, end_ns - env._now, self._end, self._on_end)  # type: ignore[operator]
         return None
 
     def _flow(self, now_ns: int) -> bool:
@@ -197,7 +235,8 @@ class Replica:
                 return False
             batch.pool.take(need)
         batch.now_ns = now_ns
-        batch.open_step()
+        if batch.step.dirty:
+            batch.open_step()
         batch.step.tick = True
         self._start_run(now_ns, self._end_fs, FLOW)
         return True
@@ -245,7 +284,7 @@ class Replica:
                 self._alarm = None
                 self._planned = False
                 if isinstance(verdict, Wait) and verdict.until_ns is not None and verdict.until_ns > now_ns:
-                    self._set_alarm(verdict.until_ns - now_ns, PLAN, self._on_plan)  # not `planned`: it can be sooner
+                    self._set_alarm(verdict.until_ns - now_ns, self._planning, self._on_plan)  # not `planned`: it can be sooner
                 return None
             verdict = engine.plan(now_ns)
             if not batch.step.empty:
@@ -274,18 +313,18 @@ class Replica:
         self._waiting_then = len(batch.queue)
         self._busy = True
         ticks = 1 if growth_fs is None or self._stepwise else self._run_length()
-        self._growth_fs = growth_fs if ticks > 1 and growth_fs is not None else 0
         if ticks == 1:
-            self._ticks = 1
+            self._ticks, self._growth_fs = 1, 0
             self._end_fs = now_fs + first_fs
             return
-        growth_fs = self._growth_fs
+        assert growth_fs is not None
+        self._growth_fs = growth_fs
         if verdict.__class__ is Until:
             ticks = self._bounded(verdict, ticks)  # type: ignore[arg-type]
         duration_fs = ticks * first_fs + growth_fs * (ticks * (ticks - 1) // 2)
-        while duration_fs > LONGEST_RUN_FS and ticks > 1:
-            ticks //= 2
-            duration_fs = self._duration_fs(ticks)
+        if duration_fs > LONGEST_RUN_FS:
+            ticks = max(1, LONGEST_RUN_FS // (first_fs + growth_fs * ticks))
+            duration_fs = ticks * first_fs + growth_fs * (ticks * (ticks - 1) // 2)
         if self._single and self._verdict is not DEAF:
             coming_ns = self.env.peek()
             if coming_ns * FS_PER_NS < now_fs + duration_fs:  # it will probably cut the run: end it there
@@ -298,12 +337,11 @@ class Replica:
         """Ticks until somebody ends or blocks run short, the planned one included."""
         batch = self.batch
         group = batch.group
-        ticks = group.clock.ticks
         if group.ghosts and group.size == group.ghosts:
-            left = max(batch.hold_until_tick - ticks, 1)
+            left = max(batch.hold_until_tick - group.clock.ticks, 1)
         else:
-            left = group.next_end - ticks
-        return 1 if left <= 1 else 1 + group.ticks_that_fit(batch.pool.free - batch.headroom, left - 1)
+            left = group.next_end - group.clock.ticks
+        return left if left <= 1 else 1 + group.ticks_that_fit(batch.pool.free - batch.headroom, left - 1)
 
     def _bounded(self, until: Until, ticks: int) -> int:
         """Of a run's ticks, those before its scheduler wants to be asked again."""
@@ -321,7 +359,7 @@ class Replica:
         if ticks < self._ticks:
             self._ticks = ticks
             self._end_fs = self._start_fs + self._duration_fs(ticks)
-            self._set_alarm((self._end_fs + HALF_NS) // FS_PER_NS - self.env._now, END, self._on_end)  # type: ignore[arg-type]
+            self._set_alarm((self._end_fs + HALF_NS) // FS_PER_NS - self.env._now, self._end, self._on_end)  # type: ignore[arg-type]
 
     def _ticks_until(self, now_ns: int) -> int:
         """The first step of the run that ends at `now_ns` or later."""
@@ -358,11 +396,12 @@ class Replica:
         waiting = self._waiting_then
         if self._late:
             waiting += self._late_before_last_step(ticks)
-        evicted = steady = streaming = 0
+        evicted = streaming = steady = 0
         if decodes:
-            streaming = group.size - group.ghosts
-            steady = streaming - len(group.fresh)
-        if step.preempted or self._evicted:
+            streaming = steady = group.size - group.ghosts
+            if group.fresh:
+                steady -= len(group.fresh)
+        if self._evicted or step.preempted:
             evicted = len(step.preempted) + self._evicted
             self._evicted = 0
         start_ns = self._start_ns
@@ -412,7 +451,7 @@ class Replica:
         if ticks:
             self._ticks, self._flown = ticks, None
             self._end_fs = now_fs + self._duration_fs(ticks)
-            self._set_alarm((self._end_fs + HALF_NS) // FS_PER_NS - now_ns, END, self._on_end)
+            self._set_alarm((self._end_fs + HALF_NS) // FS_PER_NS - now_ns, self._end, self._on_end)
             return
         self._ticks, self._growth_fs, self._flown = 1, 0, planned
         for request in planned.admitted:
@@ -421,12 +460,12 @@ class Replica:
         end_ns = (self._end_fs + HALF_NS) // FS_PER_NS
         if self._horizon_ns is not None and end_ns >= self._horizon_ns:
             return  # nothing of it is seen
-        self._record(planned, end_ns)
+        self._row = self._row_of(planned, end_ns)
         self.engine.fly(shape.decode_seqs, end_ns)
         if self.engine.cancelled:
             self.engine.drop_cancelled()
         self._plan_next(now_ns)
-        self._set_alarm(end_ns - now_ns, END, self._on_end)
+        self._set_alarm(end_ns - now_ns, self._end, self._on_end)
 
     def _plan_next(self, now_ns: int) -> None:
         verdict = self.engine.plan(now_ns)
@@ -456,21 +495,33 @@ class Replica:
         engine, batch = self.engine, self.batch
         if self._flown is None:
             waiting = self._waiting_then
+            news = self._news
             self._settle(self._ticks, now_ns, cancel=False)
             batch.open_step()
             if not batch.decode():
                 raise AssertionError("the run left blocks for its last step")
             planned = self._as_planned(self._verdict)._replace(waiting=waiting)
-            self._launch(now_ns, self._end_fs, planned, single=True)
+            if self._single:
+                self._launch(now_ns, self._end_fs, planned, single=True)
+            else:
+                self._ticks, self._flown, self._last, self._news = 1, planned, planned, news
+                self._set_alarm(0, self._planning, self._on_last)
             return
+        self._record(batch.recalled)
         engine.land(now_ns)
         self._log(self._start_ns, now_ns, self._flown)
         self._busy = False
         if self._single:
             self._go_on(now_ns)
         else:
-            self._set_alarm(0, PLAN, self._on_resume)
+            self._set_alarm(0, self._planning, self._on_resume)
             self._planned = True
+
+    def _on_last(self, alarm: Event) -> None:
+        """The last step of a run of steps planned ahead, after which something may change."""
+        if alarm is self._alarm and self._last is not None:
+            planned, self._last = self._last, None
+            self._launch(self.env._now, self._end_fs, planned, single=True)  # type: ignore[arg-type]
 
     def _go_on(self, now_ns: int) -> None:
         planned, self._next = self._next, None
@@ -479,16 +530,24 @@ class Replica:
         else:
             self._launch(now_ns, self._end_fs, planned)
 
-    def _record(self, planned: Planned, end_ns: int) -> None:
+    def _record(self, recalled: list[tuple[Request, bool]]) -> None:
+        """The step that has landed; it gave those recalled nothing, and so no gap."""
+        row = self._row
+        if recalled:
+            row = (*row[:STEADY_SEQS], row[STEADY_SEQS] - sum(steady for _, steady in recalled), *row[STEADY_SEQS + 1 :])
+        self._put(pack_iteration(*row))
+
+    def _row_of(self, planned: Planned, end_ns: int) -> tuple[int, ...]:
         group, shape = self.batch.group, planned.shape
         decodes = shape.decode_seqs > 0
         streaming = group.size if decodes else 0
-        self._put(pack_iteration(
+        ticked = streaming - len(group.fresh) if decodes else 0
+        return (
             self.engine.number, self._start_ns, end_ns, 1, shape.prefill_tokens, shape.prefill_s2_x2, shape.decode_seqs,
-                shape.context_tokens, 0, planned.running, planned.waiting, planned.kv_blocks_used,
-                planned.kv_blocks_used, planned.preempted, group.clock.ticks, streaming - len(group.fresh) if decodes else 0, streaming, self._first_fs, 0,
-                self._start_fs - self._start_ns * FS_PER_NS,
-        ))  # fmt: skip
+            shape.context_tokens, 0, planned.running, planned.waiting, planned.kv_blocks_used, planned.kv_blocks_used,
+            planned.preempted, group.clock.ticks, ticked, streaming, self._first_fs, 0,
+            self._start_fs - self._start_ns * FS_PER_NS,
+        )  # fmt: skip
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

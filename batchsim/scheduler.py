@@ -53,6 +53,8 @@ class Scheduler(Protocol):
     folds_output (False): what an evicted request emitted becomes part of its prompt, to be computed in chunks to the end.
     oracle (False): it reads output lengths; every result says so.
     refuse(request, batch) -> str | None: a reason to reject an arrival that it could never or will not serve.
+    pool(tokens, contents) -> BlockPool: its own kind of KV memory, of so many tokens, instead of the engine's blocks.
+    concluding(batch, ended): a step is over; called before those who ended leave, whose order it may change.
     """
 
     def plan(self, b: Batch) -> Verdict | Until | Wait:

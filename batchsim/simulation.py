@@ -24,7 +24,7 @@ from batchsim.replica import BEFORE_ALL, Alarm, Replica
 from batchsim.request import Request
 from batchsim.scenario.resolve import Resolved, resolve
 from batchsim.scenario.scenario import Scenario
-from batchsim.scheduler import attribute
+from batchsim.scheduler import Scheduler, attribute
 from batchsim.workload.columns import ABSENT
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bo
         evictions=evictions([replica.batch.evictions for replica in replicas]),
         end_ns=end_ns,
         horizon_ns=resolved.horizon_ns,
-        kv_blocks_total=resolved.capacity.blocks,
-        block_size=resolved.capacity.block_size,
+        kv_blocks_total=replicas[0].batch.pool.total,
+        block_size=replicas[0].batch.block,
         replicas=resolved.replicas,
         step_log=recorder.steps,
     )
@@ -180,12 +180,10 @@ def _replica(
     env: Environment, number: int, resolved: Resolved, contents: Contents, recorder: Recorder, *, stepwise: bool, alone: bool
 ) -> Replica:
     scheduler = resolved.scheduler()
-    blocks, block_size = resolved.capacity.blocks, resolved.capacity.block_size
-    caching = attribute(scheduler, "caching", False)
     engine = Engine(
         number,
         scheduler,
-        PrefixCache(blocks, block_size, contents) if caching else BlockPool(blocks, block_size),
+        _pool(resolved, scheduler, contents),
         recorder,
         name=resolved.scheduler_kind,
         max_model_len=resolved.max_model_len,
@@ -201,6 +199,18 @@ def _replica(
         ahead=attribute(scheduler, "async_scheduling", False),
         horizon_ns=resolved.horizon_ns,
     )
+
+
+def _pool(resolved: Resolved, scheduler: Scheduler, contents: Contents) -> BlockPool:
+    """The scheduler's own kind of KV memory, else blocks that remember their contents or do not."""
+    capacity = resolved.capacity
+    own = attribute(scheduler, "pool", None)
+    if own is not None:
+        pool: BlockPool = own(capacity.tokens, contents)
+        return pool
+    if attribute(scheduler, "caching", False):
+        return PrefixCache(capacity.blocks, capacity.block_size, contents)
+    return BlockPool(capacity.blocks, capacity.block_size)
 
 
 def front_door(resolved: Resolved) -> Callable[[Request], str | None]:

@@ -99,13 +99,17 @@ class Vllm:
 
     def _admit(self, b: Batch, head: Request, budget: int, cap: int) -> int:
         known = head.prompt_tokens + head._emitted
-        wanted = known - b.cached(head)
+        wanted = known - b.cached(head) if b.pool.caching else known
         if 0 < cap < wanted:
             wanted = cap
-        if not self.enable_chunked_prefill and wanted > budget:
-            return 0
-        tokens = min(wanted, budget)
-        room = min(known, b.max_model_len) if self.scheduler_reserve_full_isl else 0
+        tokens = wanted
+        if wanted > budget:
+            if not self.enable_chunked_prefill:
+                return 0
+            tokens = budget
+        room = 0
+        if self.scheduler_reserve_full_isl and tokens < known:
+            room = known if known < b.max_model_len else b.max_model_len
         spare = int(self.watermark * (b.pool.total + 1)) if self.watermark and b.seats else 0
         return tokens if b.admit(head, tokens, room_tokens=room, spare=spare) else 0
 
