@@ -206,6 +206,26 @@ class Batch:
                 step.named[request.index] = request
         return True
 
+    def decode_or_evict(self) -> None:
+        """As `decode`, and where blocks run short the newest running request is preempted until the others have theirs.
+
+        Walking the running requests in order of admission, as vLLM does, comes to the same: those before the one that finds
+        no block have taken every free one by then. With a prefix cache that matters, for it says what is evicted.
+        """
+        pool, taken = self.pool, 0
+        while True:
+            need = self.group.blocks_needed() - taken
+            if self.resting:
+                need += sum(self._block_due(request) for request in self.resting.values())
+            if need <= pool.free:
+                break
+            taken += pool.free
+            pool.take(pool.free)
+            self.preempt(self.newest())
+        pool.give_back(taken)
+        if not self.decode():
+            raise AssertionError("the blocks were counted")
+
     def extend(self, request: Request, tokens: int) -> bool:
         """The next `tokens` tokens of a running request: a chunk of its prompt, or its next token. False: do not fit."""
         if request.index not in self.prefilling:

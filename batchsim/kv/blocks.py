@@ -33,6 +33,10 @@ class BlockPool:
         """Hold `blocks` more; the caller has looked at `free`."""
         self.free -= blocks
 
+    def give_back(self, blocks: int) -> None:
+        """Undo `take` of so many, of the ones without contents."""
+        self.free += blocks
+
     def publish(self, request: Request, tokens: int) -> None:
         """The request's first `tokens` tokens can be hit from now on."""
 

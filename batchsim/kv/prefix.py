@@ -140,6 +140,11 @@ class PrefixCache(BlockPool):
             short -= self._evict(short)
         self._version += 1
 
+    def give_back(self, blocks: int) -> None:
+        """Undo `take` of so many, of the ones without contents."""
+        self.free += blocks
+        self._unkeyed += blocks
+
     def publish(self, request: Request, tokens: int) -> None:
         """The request's first `tokens` tokens are scheduled: whoever shares them can hit them from now on."""
         request.published = tokens

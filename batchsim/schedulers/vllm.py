@@ -118,10 +118,10 @@ class Vllm:
         decoding = b.decoding
         if decoding > budget or (b.prefilling and not _prefills_come_last(b)):
             return self._one_by_one(b, budget, cap)
-        while not b.decode():
-            if self.policy == "priority":
-                return self._one_by_one(b, budget, cap)
-            b.preempt(b.newest())
+        if self.policy == "fcfs":
+            b.decode_or_evict()
+        elif not b.decode():
+            return self._one_by_one(b, budget, cap)
         budget -= b.decoding
         if b.prefilling and budget > 0:
             budget = self._prefill(b, list(b.prefilling.values()), budget, cap)
