@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from batchsim.workload.describe import Description, LengthSummary
+
+COLUMNS = 60
+BARS = "▁▂▃▄▅▆▇█"
 
 
 def text(name: str, trace: Description) -> str:
@@ -16,6 +21,8 @@ def text(name: str, trace: Description) -> str:
         "",
         f" rate      {_rate(trace)}",
     ]
+    if len(trace.minute_arrivals) > 2:
+        lines.append(f" by time   {_sparkline(trace.minute_arrivals)} {_stretch(trace.minute_arrivals)}")
     if trace.gap_cv is not None:
         lines.append(f" gaps      coefficient of variation {trace.gap_cv:.2f} (1: Poisson; above: burstier)")
     lines.append(f" sharing   {_sharing(trace)}")
@@ -46,3 +53,20 @@ def _sharing(trace: Description) -> str:
     return (
         f"{trace.prefix_share:.1%} of prompt tokens repeat an earlier prefix ({trace.prefix_block_tokens}-token blocks)"
     )
+
+
+def _per_column(minutes: Sequence[int]) -> int:
+    return -(-len(minutes) // COLUMNS)
+
+
+def _stretch(minutes: Sequence[int]) -> str:
+    each = _per_column(minutes)
+    return "a minute each" if each == 1 else f"{each} minutes each"
+
+
+def _sparkline(minutes: Sequence[int]) -> str:
+    """Requests over time as bars from nothing to the busiest stretch."""
+    each = _per_column(minutes)
+    parts = [minutes[start : start + each] for start in range(0, len(minutes), each)]
+    rates = [sum(part) / len(part) for part in parts]
+    return "".join(BARS[round(rate / max(rates) * (len(BARS) - 1))] for rate in rates)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchsim.compact import part
+from batchsim.compact import Ints, narrow, part
 from batchsim.metrics.percentiles import PERCENTS, Stats, between
 from batchsim.metrics.ticks import Ticks, blocks, chunks, ends_at, ragged, slots_of, ticks_of
 from batchsim.records import FS_PER_NS, Records
@@ -97,7 +97,8 @@ def itl_stats_ns(records: Records) -> Stats:
 def pooled_gaps(records: Records, *, fold: bool | None = None) -> Gaps:
     """Every gap of a run. fold: whether long runs stay folded, by their size if None; the statistics are the same."""
     ticks = ticks_of(records.iterations, records.replicas)
-    return _gather(ticks, ticks.rows.steady_seqs, ticks.rows.streaming_seqs, records.spans.odd_gaps_ns, fold)
+    steady, streaming = narrow(ticks.rows, "steady_seqs"), narrow(ticks.rows, "streaming_seqs")
+    return _gather(ticks, steady, streaming, records.spans.odd_gaps_ns, fold)
 
 
 def gaps_of(records: Records, members: NDArray[np.bool_], *, fold: bool | None = None) -> Gaps:
@@ -158,7 +159,7 @@ def order_statistics(gaps: Gaps, ranks: Int64) -> Int64:
             result[here] = values[np.searchsorted(reached, ranks[here], side="right")]
             below = int(reached[-1])
         return result
-    edges, counts = _histogram(gaps, gaps.runs)
+    edges, counts = histogram(gaps, gaps.runs)
     bins = np.searchsorted(np.cumsum(counts), ranks, side="right")
     for number in sorted(set(bins.tolist())):
         # Rounding moves a gap by less than 1 ns: the answer lies within 1 ns of the bin; 2 ns below it all is below.
@@ -172,45 +173,54 @@ def order_statistics(gaps: Gaps, ranks: Int64) -> Int64:
     return result
 
 
-def _gather(ticks: Ticks, steady: Int64, streaming: Int64, odd: Int64, fold: bool | None) -> Gaps:
+def _gather(ticks: Ticks, steady: Ints, streaming: Ints, odd: Int64, fold: bool | None) -> Gaps:
     """The weighted sample: first ticks, odd gaps, equal steps as one value, and the rest, written out if few."""
-    rows = ticks.rows
-    further = (ticks.count > 1) & (streaming > 0)
-    equal = further & ((ticks.count == 2) | ((rows.growth_fs == 0) & (rows.first_fs % FS_PER_NS == 0)))
-    folded = further & ~equal
-    if fold is None:
-        runs_count = int(folded.sum())
-        fold = int(ticks.count[folded].sum()) - runs_count > max(EXPAND, 8 * runs_count)
-    parts: list[tuple[Int64, Int64]] = [(odd, np.ones_like(odd))]
+    folded = np.zeros(len(ticks), dtype=bool)
+    longest = max(int(odd.max(initial=0)), int(ticks.gap_ns.max(initial=0)))
     for block in blocks(len(ticks)):
-        first = (steady[block] > 0) & (ticks.count[block] > 0)
-        parts.append((ticks.gap_ns[block][first], steady[block][first]))
-        same = np.flatnonzero(equal[block]) + block.start
-        steps = ticks.count[same] - 1
-        whole = part(rows, "end_ns", same) - ticks.first_end_ns[same]
-        parts.append((whole // steps, steps * streaming[same]))
-        place = np.flatnonzero(folded[block]) + block.start
-        if len(place) and not fold:
-            runs = Runs(ticks, place, streaming[place])
-            parts.append(runs.expand(np.zeros_like(place), runs.steps))
+        first_fs, growth = (part(ticks.rows, name, block) for name in ("first_fs", "growth_fs"))
+        further = (ticks.count[block] > 1) & (streaming[block] > 0)
+        equal = (ticks.count[block] == 2) | ((growth == 0) & (first_fs % FS_PER_NS == 0))
+        folded[block] = further & ~equal
+        steps_fs = (first_fs + np.maximum(growth, 0) * ticks.count[block])[further]
+        longest = max(longest, int(steps_fs.max(initial=0)) // FS_PER_NS + 2)
     place = np.flatnonzero(folded)
-    return _packed(parts, Runs(ticks, place, streaming[place]) if fold and len(place) else None)
+    if fold is None:
+        fold = int(ticks.count[place].sum()) - len(place) > max(EXPAND, 8 * len(place))
+    bits = 62 - longest.bit_length()
+    packed = [_packed(odd, np.ones_like(odd), bits)]
+    for block in blocks(len(ticks)):
+        packed += (_packed(*sample, bits) for sample in _samples(ticks, block, steady, streaming, folded, fold))
+    whole = np.concatenate(packed)
+    packed.clear()
+    whole.sort()
+    return Gaps(whole, bits, Runs(ticks, place, streaming[place].astype(np.int64)) if fold and len(place) else None)
 
 
-def _packed(parts: list[tuple[Int64, Int64]], runs: Runs | None) -> Gaps:
-    """Values with their weights in one integer each; a weight too large for its bits is split over several."""
-    bits = 62 - max(int(values.max(initial=0)) for values, _ in parts).bit_length()
+def _samples(
+    ticks: Ticks, block: slice, steady: Ints, streaming: Ints, folded: NDArray[np.bool_], fold: bool
+) -> Iterator[tuple[Int64, Int64]]:
+    """(gaps in ns, weights) of some rows: their first ticks, their equal steps, and, unless folded, the others."""
+    count, weight = ticks.count[block], streaming[block].astype(np.int64)
+    first = (steady[block] > 0) & (count > 0)
+    yield ticks.gap_ns[block][first], steady[block][first].astype(np.int64)
+    same = (count > 1) & (weight > 0) & ~folded[block]
+    steps = count[same] - 1
+    whole = part(ticks.rows, "end_ns", block)[same] - ticks.first_end_ns[block][same]
+    yield whole // steps, steps * weight[same]
+    place = np.flatnonzero(folded[block])
+    if len(place) and not fold:
+        runs = Runs(ticks, place + block.start, weight[place])
+        yield runs.expand(np.zeros_like(place), runs.steps)
+
+
+def _packed(values: Int64, weights: Int64, bits: int) -> Int64:
+    """A value with its weight in one integer; a weight too large for its bits is split over several."""
     most = (1 << bits) - 1
-    packed = np.empty(sum(int((-(-weights // most)).sum()) for _, weights in parts), dtype=np.int64)
-    place = 0
-    for values, weights in parts:
-        if int(weights.max(initial=0)) > most:
-            owner, position = ragged(-(-weights // most))
-            values, weights = values[owner], np.minimum(weights[owner] - position * most, most)
-        packed[place : place + len(values)] = (values << bits) | weights
-        place += len(values)
-    packed.sort()
-    return Gaps(packed, bits, runs)
+    if int(weights.max(initial=0)) > most:
+        owner, position = ragged(-(-weights // most))
+        values, weights = values[owner], np.minimum(weights[owner] - position * most, most)
+    return (values << bits) | weights
 
 
 def _longest(runs: Runs) -> int:
@@ -239,7 +249,7 @@ def _bin(duration_fs: Int64) -> Int64:
     return duration_fs.astype(np.float64).view(np.int64) >> 42
 
 
-def _histogram(gaps: Gaps, runs: Runs) -> tuple[Int64, Int64]:
+def histogram(gaps: Gaps, runs: Runs) -> tuple[Int64, Int64]:
     """(edges in fs, weight in each bin) of the whole sample, folded runs by their unrounded durations."""
     low = _bin(runs.low_fs())
     high = _bin(runs.low_fs() + runs.step_fs() * (runs.steps - 1)) + 1

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from batchsim.compact import narrow, part
 from batchsim.metrics.latency import NS_PER_S, completed, submitted
+from batchsim.metrics.ticks import blocks
 from batchsim.records import NEVER, Iterations, Records
 
 
@@ -65,12 +67,16 @@ def mean_waiting(records: Records, span: Span) -> float | None:
 
 def gpu_busy_fraction(records: Records, span: Span) -> float | None:
     """Share of the span in which a replica was in a step, averaged over replicas."""
-    return None if span.ns <= 0 else float(_inside_ns(records.iterations, span).sum() / (span.ns * records.replicas))
+    if span.ns <= 0:
+        return None
+    rows = records.iterations
+    busy = sum(int(_inside_ns(rows, block, span).sum()) for block in blocks(len(rows)))
+    return busy / (span.ns * records.replicas)
 
 
 def kv_peak_fraction(records: Records) -> float | None:
     """The fullest that any replica's KV cache was, of its blocks."""
-    used = records.iterations.kv_blocks_used
+    used = narrow(records.iterations, "kv_blocks_used")
     return None if records.kv_blocks_total <= 0 else float(used.max(initial=0) / records.kv_blocks_total)
 
 
@@ -81,16 +87,22 @@ def kv_mean_fraction(records: Records, span: Span) -> float | None:
     """
     if span.ns <= 0 or records.kv_blocks_total <= 0:
         return None
-    iterations = records.iterations
-    blocks_x2 = iterations.kv_blocks_first + iterations.kv_blocks_used
-    used = float((blocks_x2 * _inside_ns(iterations, span)).sum(dtype=np.float64))
+    rows, used = records.iterations, 0.0
+    for block in blocks(len(rows)):
+        blocks_x2 = part(rows, "kv_blocks_first", block) + part(rows, "kv_blocks_used", block)
+        used += float((blocks_x2 * _inside_ns(rows, block, span)).sum(dtype=np.float64))
     return used / (2 * span.ns * records.replicas * records.kv_blocks_total)
 
 
 def padded_fraction(iterations: Iterations) -> float | None:
     """Share of the computed tokens that were computed for nobody (static padding, rows that had ended)."""
-    computed = int(((iterations.prefill_tokens + iterations.decode_seqs) * iterations.repeats).sum())
-    return int((iterations.padded_tokens * iterations.repeats).sum()) / computed if computed else None
+    computed = padded = 0
+    for block in blocks(len(iterations)):
+        repeats = part(iterations, "repeats", block)
+        tokens = part(iterations, "prefill_tokens", block) + part(iterations, "decode_seqs", block)
+        computed += int((tokens * repeats).sum())
+        padded += int((part(iterations, "padded_tokens", block) * repeats).sum())
+    return padded / computed if computed else None
 
 
 def cost_per_million_output_tokens(gpus: int, gpu_hour: float | None, span: Span, tokens: int) -> float | None:
@@ -100,7 +112,7 @@ def cost_per_million_output_tokens(gpus: int, gpu_hour: float | None, span: Span
     return gpus * gpu_hour * span.seconds / 3600 / tokens * 1e6
 
 
-def _inside_ns(iterations: Iterations, span: Span) -> NDArray[np.int64]:
-    """How much of each row lies inside the span, ns."""
-    start = np.maximum(iterations.start_ns, span.start_ns)
-    return np.asarray(np.maximum(np.minimum(iterations.end_ns, span.end_ns) - start, 0))
+def _inside_ns(iterations: Iterations, block: slice, span: Span) -> NDArray[np.int64]:
+    """How much of each of some rows lies inside the span, ns."""
+    start = np.maximum(part(iterations, "start_ns", block), span.start_ns)
+    return np.asarray(np.maximum(np.minimum(part(iterations, "end_ns", block), span.end_ns) - start, 0))

@@ -15,14 +15,18 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchsim.compact import narrow
 from batchsim.errors import InvalidInput, Problem
 from batchsim.metrics import latency
 from batchsim.metrics.ticks import max_itl_ns
 from batchsim.records import Iterations, Records, Requests, Status
-from batchsim.report.table import Codes, Column, Decimal, Numbered, csv_blocks, values_of
+from batchsim.report.table import Codes, Column, Decimal, Numbered, csv_blocks, rows_of, values_of, wide
 
 if TYPE_CHECKING:
     import pandas as pd
+
+GROUP = 1 << 16
+"""Rows of a row group of a Parquet file."""
 
 
 def write_run(
@@ -36,7 +40,7 @@ def write_run(
         raise InvalidInput([Problem("--format", "must be csv or parquet", requests_format)])
     make_folder(folder)
     requests = folder / f"requests.{requests_format}"
-    written = [write_summary(folder / "summary.json", summary)]
+    written = [write_json(folder / "summary.json", summary)]
     written.append((write_requests_csv if requests_format == "csv" else write_requests_parquet)(requests, records))
     written.append(write_iterations_csv(folder / "iterations.csv", records))
     if records.step_log is not None:
@@ -44,9 +48,9 @@ def write_run(
     return written
 
 
-def write_summary(path: Path, summary: Mapping[str, Any]) -> Path:
-    """summary.json; ValueError if a number in it is not finite (undefined is null)."""
-    text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
+def write_json(path: Path, values: Mapping[str, Any]) -> Path:
+    """A mapping as JSON; ValueError if a number in it is not finite (undefined is null)."""
+    text = json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False)
     return write_atomically(path, lambda stream: stream.write(text + "\n"))
 
 
@@ -61,14 +65,34 @@ def write_iterations_csv(path: Path, records: Records) -> Path:
 
 
 def write_requests_parquet(path: Path, records: Records) -> Path:
-    """requests.parquet, the columns of requests.csv; needs pyarrow."""
+    """requests.parquet, the columns of requests.csv, undefined as null; needs pyarrow."""
     try:
-        import pyarrow  # noqa: F401
+        import pyarrow as pa
+        import pyarrow.parquet as pq
     except ImportError as missing:
         rule = "needs pyarrow: pip install 'batchsim[parquet]'"
         raise InvalidInput([Problem("--format", rule, "parquet")]) from missing
-    frame = requests_frame(records)
-    return write_atomically(path, lambda stream: frame.to_parquet(stream, index=False), binary=True)
+    columns = request_columns(records)
+
+    def table(start: int) -> pa.Table:
+        return pa.table({name: _arrow(pa, rows_of(column, start, start + GROUP)) for name, column in columns.items()})
+
+    def fill(stream: IO[Any]) -> None:
+        first = table(0)
+        with pq.ParquetWriter(stream, first.schema) as writer:
+            writer.write_table(first)
+            for start in range(GROUP, len(records.requests), GROUP):
+                writer.write_table(table(start))
+
+    return write_atomically(path, fill, binary=True)
+
+
+def _arrow(pa: Any, column: Column) -> Any:
+    """A column for pyarrow, of a type that does not depend on its values."""
+    if isinstance(column, Decimal):
+        undefined = column.units < 0
+        return pa.array(column.units / 10**column.decimals if column.decimals else wide(column.units), mask=undefined)
+    return pa.array(values_of(column), pa.int64() if isinstance(column, np.ndarray) else pa.string())
 
 
 def write_steps(path: Path, steps: Iterable[Mapping[str, Any]]) -> Path:
@@ -99,7 +123,7 @@ def request_columns(records: Records) -> dict[str, Column]:
         "tenant": Codes(workload.tenant, workload.tenants),
         "class": Codes(workload.traffic_class, workload.classes),
         "priority": workload.priority,
-        "replica": Decimal(requests.replica, 0),
+        "replica": Decimal(narrow(requests, "replica"), 0),
         "status": Codes(requests.status, [status.name.lower() for status in Status]),
         "reason": _reasons(requests),
         "arrival_s": Decimal(requests.arrival_ns, 9),
@@ -107,15 +131,15 @@ def request_columns(records: Records) -> dict[str, Column]:
         "first_token_s": Decimal(requests.first_token_ns, 9),
         "finished_s": Decimal(requests.finished_ns, 9),
         "prompt_tokens": requests.prompt_tokens,
-        "output_tokens": requests.emitted_tokens,
+        "output_tokens": narrow(requests, "emitted_tokens"),
         "queue_ms": Decimal(latency.queue_ns(requests), 6),
         "ttft_ms": Decimal(latency.ttft_ns(requests), 6),
         "tpot_ms": Decimal(_femtoseconds(latency.tpot_ns(requests)), 12),
         "e2e_ms": Decimal(latency.e2e_ns(requests), 6),
         "max_itl_ms": Decimal(max_itl_ns(records), 6),
-        "preemptions": requests.preemptions,
-        "recomputed_tokens": requests.recomputed_tokens,
-        "prefix_hit_tokens": requests.prefix_hit_tokens,
+        "preemptions": narrow(requests, "preemptions"),
+        "recomputed_tokens": narrow(requests, "recomputed_tokens"),
+        "prefix_hit_tokens": narrow(requests, "prefix_hit_tokens"),
     }
     if workload.sessions:
         columns["session"] = Codes(workload.session, [*workload.sessions, ""])  # ABSENT, -1, is the last
@@ -130,12 +154,11 @@ def iteration_columns(iterations: Iterations) -> dict[str, Column]:
     """The columns of iterations.csv by name."""
     names = ("repeats", "prefill_tokens", "decode_seqs", "context_tokens", "running", "waiting", "kv_blocks_used")
     columns: dict[str, Column] = {
-        "replica": iterations.replica,
+        "replica": narrow(iterations, "replica"),
         "start_s": Decimal(iterations.start_ns, 9),
         "end_s": Decimal(iterations.end_ns, 9),
     }
-    columns |= {name: getattr(iterations, name) for name in names}
-    return columns | {"preempted": iterations.preempted}
+    return columns | {name: narrow(iterations, name) for name in (*names, "preempted")}
 
 
 def _reasons(requests: Requests) -> Codes:

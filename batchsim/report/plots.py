@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchsim.metrics import latency
-from batchsim.metrics.itl import pooled_gaps
-from batchsim.metrics.percentiles import percentile
+from batchsim.metrics.itl import histogram, pooled_gaps, quantiles_ns
+from batchsim.metrics.percentiles import at, percentile
 from batchsim.metrics.slo import Slo
 from batchsim.metrics.throughput import span_of
 from batchsim.metrics.ticks import slot_gaps_ns, ticks_of
-from batchsim.records import NEVER, Records, Status
+from batchsim.records import FS_PER_NS, NEVER, Records, Status
 from batchsim.report.console import duration, percent
 from batchsim.report.files import write_atomically
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Float64 = NDArray[np.float64]
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#BBBBBB"
 LABELS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E"}
+STRETCH = 80
+"""The timeline of a longer run shows the time in which so many requests arrive: as many as one can tell apart."""
+MARKS = (0.5, 0.99)
 POINTS = 2000
 """A curve is drawn through at most so many points."""
 
@@ -42,9 +45,9 @@ def latency_cdf(
     metric: ttft, tpot, itl or e2e; ValueError for another.  slo_ms: the target of this metric.
     Calls on the same Axes add runs to it; give each a `label`.
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     color = (BLUE, ORANGE, GREEN, RED)[len(ax.get_lines()) % 4]
-    values, shares = _distribution(records, metric)
+    values, shares, marks = _distribution(records, metric)
     ax.set_xlabel(f"{LABELS[metric]} (ms)")
     ax.set_ylabel("share of gaps" if metric == "itl" else "share of requests")
     ax.set_ylim(0, 1.02)
@@ -52,21 +55,19 @@ def latency_cdf(
         ax.set_title(f"{LABELS[metric]}: nothing to show", loc="left")
         return ax
     ax.step(values, shares, where="post", color=color, linewidth=1.8)
-    marks = {q: float(values[np.searchsorted(shares, q - 1e-12)]) for q in (0.5, 0.99)}
-    for q, value in marks.items():
-        ax.plot([value], [q], "o", color=color, markersize=4)
-        name = f"{label} " if label else ""
-        text = f"{name}p{100 * q:.0f} {duration(value)}"
-        high = q > 0.9
-        _note(ax, text, (value, q), color, offset=(0, -17) if high else (7, -4), ha="center" if high else "left")
     if values[0] > 0 and values[-1] > 20 * values[0]:
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter("{x:,g}")
+    for q, value in marks.items():
+        ax.plot([value], [q], "o", color=color, markersize=4)
+        name = f"{label} " if label else ""  # right of and below a point of a rising curve nothing else is drawn
+        note(ax, f"{name}p{100 * q:.0f} {duration(value)}", (value, q), color, offset=(7, -13 if q > 0.9 else -4))
     title = f"{LABELS[metric]}: p50 {duration(marks[0.5])}, p99 {duration(marks[0.99])}"
     if slo_ms is not None:
         within = float(np.concatenate([[0.0], shares])[np.searchsorted(values, slo_ms, side="right")])
-        _limit(ax, slo_ms, f"target {duration(slo_ms)}")
-        title = f"{LABELS[metric]}: {percent(within)} within the target of {duration(slo_ms)}"
+        _limit(ax, slo_ms, f"target {slo_ms:g} ms")
+        title = f"{LABELS[metric]}: {percent(within)} within {slo_ms:g} ms"
+    _make_room(ax, marks[0.99])
     ax.set_title(title, loc="left")
     return ax
 
@@ -84,7 +85,7 @@ def timeline(
     start_s, end_s: the part of the run to show, all of it by default. Beyond `limit` requests only the first are drawn
     and the title says so. Evicted is the stretch from a preemption to the next seat.
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     requests = records.requests
     start = 0.0 if start_s is None else start_s
     end = records.end_ns / 1e9 if end_s is None else end_s
@@ -120,9 +121,9 @@ def timeline(
 
 def kv_occupancy(records: Records, replica: int = 0, *, ax: Axes | None = None) -> Axes:
     """KV blocks in use over time on one replica, of the blocks there are; evictions as ticks on top."""
-    ax = _axes(ax)
+    ax = axes(ax)
     share = records.iterations.kv_blocks_used / max(records.kv_blocks_total, 1)
-    times, values = _steps(records, replica, share)
+    times, values = _peaks(*_steps(records, replica, share))
     ax.fill_between(times, 100 * values, step="post", color=BLUE, alpha=0.25, linewidth=0)
     ax.step(times, 100 * values, where="post", color=BLUE, linewidth=1)
     mine = (records.iterations.replica == replica) & (records.iterations.preempted > 0)
@@ -137,31 +138,42 @@ def kv_occupancy(records: Records, replica: int = 0, *, ax: Axes | None = None) 
     return ax
 
 
-def batch_size(records: Records, replica: int = 0, *, ax: Axes | None = None) -> Axes:
-    """Requests running and waiting over time on one replica."""
-    ax = _axes(ax)
+def batch_size(
+    records: Records,
+    replica: int = 0,
+    *,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Requests running and waiting over time on one replica; the averages are the whole run's."""
+    ax = axes(ax)
     requests, span_ns = records.requests, span_of(records).ns
     means: dict[str, float] = {}
     for name, color, style in (("running", BLUE, "-"), ("waiting", ORANGE, "--")):
         column = getattr(records.iterations, name).astype(np.float64)
         times, values = _queue(records, replica) if name == "waiting" else _steps(records, replica, column)
+        times, values = _peaks(*_between(times, values, start_s, end_s))
         ax.step(times, values, where="post", color=color, linewidth=1.2, linestyle=style)
         total = (requests.ran_ns if name == "running" else requests.waited_ns)[requests.replica == replica].sum()
         means[name] = float(total / max(span_ns, 1))
         if len(times):
             peak = int(np.argmax(values))
-            _note(ax, name, (times[peak], values[peak]), color, offset=(4, 3))
+            late = times[peak] > times[0] + 0.8 * (times[-1] - times[0])
+            where = {"offset": (-4, 3), "ha": "right"} if late else {"offset": (4, 3)}
+            note(ax, name, (times[peak], values[peak]), color, **where)
     ax.set_ylim(bottom=0)
     ax.margins(y=0.12)
     ax.set_xlabel("time (s)")
     ax.set_ylabel("requests")
-    ax.set_title(f"{means['running']:.1f} running, {means['waiting']:.1f} waiting on average", loc="left")
+    title = f"{means['running']:.1f} running, {means['waiting']:.1f} waiting on average"
+    ax.set_title(title + (" over the whole run" if end_s is not None else ""), loc="left")
     return ax
 
 
 def itl_spikes(records: Records, replica: int = 0, *, slo_ms: float | None = None, ax: Axes | None = None) -> Axes:
     """The gap that streams saw, step by step, on one replica: prefills between tokens stand out."""
-    ax = _axes(ax)
+    ax = axes(ax)
     ticks = ticks_of(records.iterations, records.replicas)
     gaps = slot_gaps_ns(ticks) / 1e6
     rows = ticks.rows
@@ -178,11 +190,11 @@ def itl_spikes(records: Records, replica: int = 0, *, slo_ms: float | None = Non
     ax.vlines(times[order], 0, values[order], color=BLUE, linewidth=0.8)
     middle = percentile(values, 50) or 0.0
     ax.axhline(middle, color="black", linewidth=0.8, linestyle=":")
-    _note(ax, f"median {duration(middle)}", (0.01, middle), "black", offset=(0, 3), coords=("axes fraction", "data"))
+    note(ax, f"median {duration(middle)}", (0.01, middle), "black", offset=(0, 3), coords=("axes fraction", "data"))
     if slo_ms is not None:
         ax.axhline(slo_ms, color=RED, linewidth=1.2, linestyle="--")
         edge = ("axes fraction", "data")
-        _note(ax, f"target {duration(slo_ms)}", (0.99, slo_ms), RED, offset=(0, 3), ha="right", coords=edge)
+        note(ax, f"target {duration(slo_ms)}", (0.99, slo_ms), RED, offset=(0, 3), ha="right", coords=edge)
     ax.set_ylim(bottom=0)
     longest = float(values.max())
     ax.set_title(
@@ -192,15 +204,15 @@ def itl_spikes(records: Records, replica: int = 0, *, slo_ms: float | None = Non
 
 
 def timeline_figure(records: Records) -> Figure:
-    """The timeline with the batch size under it; of a long run, the stretch in which the first 200 requests arrive."""
+    """The timeline with the batch size under it; of a long run, the stretch in which the first STRETCH requests arrive."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6.2), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     arrivals = np.sort(records.requests.arrival_ns[latency.submitted(records.requests)])
-    end = arrivals[200] / 1e9 if len(arrivals) > 200 else None
+    end = arrivals[STRETCH] / 1e9 if len(arrivals) > STRETCH else None
     timeline(records, 0.0, float(end) if end else None, ax=top)
-    batch_size(records, ax=bottom)
+    batch_size(records, end_s=float(end) if end else None, ax=bottom)
     if records.replicas > 1:
         bottom.set_ylabel("requests\non replica 0")
     top.set_xlabel("")
@@ -215,15 +227,17 @@ def latency_figure(records: Records, slo: Slo | None = None) -> Figure:
 
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     targets: Mapping[str, float] = slo.targets() if slo is not None else {}
-    for axes, metric in zip(figure.subplots(1, 3), ("ttft", "tpot", "itl"), strict=True):
-        latency_cdf(records, metric, slo_ms=targets.get(f"{metric}_ms"), ax=axes)
-        axes.title.set_fontsize(10)
+    for ax, metric in zip(figure.subplots(1, 3), ("ttft", "tpot", "itl"), strict=True):
+        latency_cdf(records, metric, slo_ms=targets.get(f"{metric}_ms"), ax=ax)
+        ax.title.set_fontsize(10)
     return figure
 
 
-def write_figures(folder: Path, records: Records, slo: Slo | None = None) -> list[Path]:
-    """timeline.png and latency.png, at a size for a slide."""
-    figures = {"timeline.png": timeline_figure(records), "latency.png": latency_figure(records, slo)}
+def write_figures(folder: Path, records: Records, slo: Mapping[str, Slo] | None = None) -> list[Path]:
+    """timeline.png and latency.png, at a size for a slide. slo: by class; drawn where all classes have the same."""
+    targets = [(slo or {}).get(name) for name in records.workload.classes]
+    shared = targets[0] if all(target == targets[0] for target in targets) else None
+    figures = {"timeline.png": timeline_figure(records), "latency.png": latency_figure(records, shared)}
     return [write_figure(folder / name, figure) for name, figure in figures.items()]
 
 
@@ -233,7 +247,8 @@ def write_figure(path: Path, figure: Figure) -> Path:
     return write_atomically(path, lambda stream: figure.savefig(stream, format=kind, dpi=160), binary=True)
 
 
-def _axes(ax: Axes | None) -> Axes:
+def axes(ax: Axes | None) -> Axes:
+    """The given Axes, or new ones of a size for a slide; without the upper and right frame."""
     if ax is None:
         import matplotlib.pyplot as plt
 
@@ -242,7 +257,7 @@ def _axes(ax: Axes | None) -> Axes:
     return ax
 
 
-def _note(
+def note(
     ax: Axes,
     text: str,
     at: tuple[float, float],
@@ -259,35 +274,54 @@ def _note(
     )
 
 
+def _make_room(ax: Axes, value: float) -> None:
+    """Widen the axis so that `value` lies in its left 72 %: the label beside it needs the rest."""
+    low, high = ax.get_xlim()
+    place, _ = ax.transAxes.inverted().transform(ax.transData.transform((value, 0.0)))
+    if place > 0.72 and ax.get_xscale() == "log":
+        ax.set_xlim(right=low * (high / low) ** (place / 0.72))
+    elif place > 0.72:
+        ax.set_xlim(right=low + (high - low) * place / 0.72)
+
+
 def _limit(ax: Axes, value: float, text: str) -> None:
     ax.axvline(value, color=RED, linewidth=1.2, linestyle="--")
     right = value > sum(ax.get_xlim()) / 2
-    _note(ax, text, (value, 0.03), RED, offset=(-4 if right else 4, 0), ha="right" if right else "left",
+    note(ax, text, (value, 0.03), RED, offset=(-4 if right else 4, 0), ha="right" if right else "left",
           coords=("data", "axes fraction"))  # fmt: skip
 
 
-def _distribution(records: Records, metric: str) -> tuple[Float64, Float64]:
-    """(values in ms, share at or below each), in order, thinned to about POINTS."""
+def _distribution(records: Records, metric: str) -> tuple[Float64, Float64, dict[float, float]]:
+    """(values in ms, share at or below each, {share: percentile} of MARKS), in order, thinned to about POINTS."""
     if metric == "itl":
         return _itl_distribution(records)
     columns: dict[str, Any] = {"ttft": latency.ttft_ns, "tpot": latency.tpot_ns, "e2e": latency.e2e_ns}
     if metric not in columns:
         raise ValueError(f"metric {metric!r}: must be one of {', '.join(LABELS)}")
     values = np.sort(latency.defined(columns[metric](records.requests))) / 1e6
-    return _thin(values, np.arange(1, len(values) + 1) / max(len(values), 1))
+    marks = {q: at(values, (len(values) - 1) * q) for q in MARKS} if len(values) else {}
+    return *thin(values, np.arange(1, len(values) + 1) / max(len(values), 1)), marks
 
 
-def _itl_distribution(records: Records) -> tuple[Float64, Float64]:
-    gaps = pooled_gaps(records, fold=False)
-    parts = [(values, weights) for values, weights in gaps.blocks()]
-    if not parts:
-        return np.empty(0), np.empty(0)
-    values = np.concatenate([values for values, _ in parts]) / 1e6
-    reached = np.cumsum(np.concatenate([weights for _, weights in parts]))
-    return _thin(values, reached / reached[-1])
+def _itl_distribution(records: Records) -> tuple[Float64, Float64, dict[float, float]]:
+    """Exact where all gaps are at hand; of a long run, whose steps stay folded, in bins a thousandth wide."""
+    gaps = pooled_gaps(records)
+    if gaps.runs is None:
+        parts = [*gaps.blocks()] or [(np.empty(0, np.int64), np.empty(0, np.int64))]
+        values = np.concatenate([values for values, _ in parts]) / 1e6
+        weights = np.concatenate([weights for _, weights in parts])
+    else:
+        edges, weights = histogram(gaps, gaps.runs)
+        values = edges[1 : len(weights) + 1] / (1e6 * FS_PER_NS)
+        values, weights = values[weights > 0], weights[weights > 0]
+    count = int(weights.sum())
+    if count == 0:
+        return np.empty(0), np.empty(0), {}
+    found = quantiles_ns(gaps, tuple(100 * q for q in MARKS), count)
+    return *thin(values, np.cumsum(weights) / count), {q: ns / 1e6 for q, ns in zip(MARKS, found, strict=True)}
 
 
-def _thin(values: Float64, shares: Float64) -> tuple[Float64, Float64]:
+def thin(values: Float64, shares: Float64) -> tuple[Float64, Float64]:
     """About POINTS points of a curve, spread over the shares, its tail kept."""
     if len(values) <= POINTS:
         return values, shares
@@ -297,7 +331,7 @@ def _thin(values: Float64, shares: Float64) -> tuple[Float64, Float64]:
 
 
 def _steps(records: Records, replica: int, column: Float64) -> tuple[Float64, Float64]:
-    """(times in s, values) of a stair: a row's value from its start to its end, 0 where the replica idles, thinned."""
+    """(times in s, values) of a stair: a row's value from its start to its end, 0 where the replica idles."""
     rows = records.iterations
     mine = np.flatnonzero(rows.replica == replica)
     start, end, values = rows.start_ns[mine], rows.end_ns[mine], column[mine]
@@ -307,7 +341,14 @@ def _steps(records: Records, replica: int, column: Float64) -> tuple[Float64, Fl
     times = np.concatenate([start, end[idle]])
     order = np.argsort(times, kind="stable")
     times, values = times[order] / 1e9, np.concatenate([values, np.zeros(int(idle.sum()))])[order]
-    return _peaks(times, values)
+    return times, values
+
+
+def _between(times: Float64, values: Float64, start_s: float | None, end_s: float | None) -> tuple[Float64, Float64]:
+    """The part of a stair from start_s to end_s, with the step that leads into it."""
+    first = 0 if start_s is None else max(int(np.searchsorted(times, start_s, side="right")) - 1, 0)
+    last = len(times) if end_s is None else int(np.searchsorted(times, end_s, side="right")) + 1
+    return times[first:last], values[first:last]
 
 
 def _peaks(times: Float64, values: Float64) -> tuple[Float64, Float64]:
@@ -332,7 +373,7 @@ def _queue(records: Records, replica: int) -> tuple[Float64, Float64]:
     times = np.concatenate([came, went])
     order = np.argsort(times, kind="stable")
     change = np.concatenate([np.ones(len(came)), -np.ones(len(went))])
-    return _peaks(times[order] / 1e9, np.cumsum(change[order]))
+    return times[order] / 1e9, np.cumsum(change[order])
 
 
 Bars = dict[str, tuple[Any, Any, Any]]

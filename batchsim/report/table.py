@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from batchsim.compact import Int64, Ints
+
 Bytes = NDArray[np.uint8]
 Keep = NDArray[np.bool_]
 ROWS = 1 << 14
@@ -26,7 +27,7 @@ _GROUPS = np.array([[_ZERO + n // 100, _ZERO + n // 10 % 10, _ZERO + n % 10] for
 class Decimal:
     """Whole numbers of units of 10**-decimals (0, 3, 6, 9, 12); a negative one is undefined: an empty field."""
 
-    units: Int64
+    units: Ints
     decimals: int
 
 
@@ -46,7 +47,7 @@ class Numbered:
     count: int
 
 
-Column = Int64 | Decimal | Codes | Numbered | Sequence[str]
+Column = Ints | Decimal | Codes | Numbered | Sequence[str]
 
 
 def length(column: Column) -> int:
@@ -76,20 +77,31 @@ def values_of(column: Column) -> NDArray[Any] | list[str]:
     """The same column for a DataFrame: floats with NaN where undefined, whole numbers, or text."""
     if isinstance(column, Decimal):
         if column.decimals == 0 and column.units.min(initial=0) >= 0:
-            return column.units
+            return wide(column.units)
         return np.where(column.units < 0, np.nan, column.units / 10**column.decimals)
     if isinstance(column, Codes):
         return np.asarray(np.array(column.names, dtype=object)[column.code])
     if isinstance(column, Numbered):
         return [f"{column.prefix}{number}" for number in range(column.count)]
-    return column if isinstance(column, np.ndarray) else list(column)
+    return wide(column) if isinstance(column, np.ndarray) else list(column)
+
+
+def rows_of(column: Column, start: int, stop: int) -> Column:
+    """Some rows of a column."""
+    if isinstance(column, Decimal):
+        return Decimal(column.units[start:stop], column.decimals)
+    if isinstance(column, Codes):
+        return Codes(column.code[start:stop], column.names)
+    if isinstance(column, Numbered):
+        return [f"{column.prefix}{number}" for number in range(start, min(stop, column.count))]
+    return column[start:stop]
 
 
 def _format(column: Column) -> Callable[[int, int], tuple[Bytes, Keep]]:
     """A function from a range of rows to (bytes, which of them to keep), each of shape (width, rows)."""
     if isinstance(column, Decimal):
         units, decimals = column.units, column.decimals
-        return lambda start, stop: _decimals(units[start:stop], decimals)
+        return lambda start, stop: _decimals(wide(units[start:stop]), decimals)
     if isinstance(column, Codes):
         names, code = _text(column.names), column.code
         return lambda start, stop: _kept(names[:, code[start:stop]])
@@ -98,9 +110,14 @@ def _format(column: Column) -> Callable[[int, int], tuple[Bytes, Keep]]:
         return lambda start, stop: _joined(_constant(prefix, stop - start), _whole(np.arange(start, stop)))
     if isinstance(column, np.ndarray):
         numbers = column
-        return lambda start, stop: _whole(numbers[start:stop])
+        return lambda start, stop: _whole(wide(numbers[start:stop]))
     words = column
     return lambda start, stop: _kept(_text(words[start:stop]))
+
+
+def wide(numbers: Ints) -> Int64:
+    """The same numbers in 64 bits."""
+    return numbers.astype(np.int64, copy=False)
 
 
 def _joined(*parts: tuple[Bytes, Keep]) -> tuple[Bytes, Keep]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,11 @@ class Prefixes:
     offset: Int64
     segment: Int64
     tokens: Int64
+
+_COLUMNS = (
+    "arrival_ns", "prompt_tokens", "output_tokens", "max_tokens", "priority", "tenant", "traffic_class", "session",
+    "cancel_ns",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +76,14 @@ class Workload:
     def id_of(self, index: int) -> str:
         """The name of request `index`."""
         return self.ids[index] if self.ids is not None else f"r{index}"
+
+
+def settled(workload: Workload) -> Workload:
+    """The same requests; a column of one value throughout becomes a view of that value, which takes no memory."""
+    columns = {name: getattr(workload, name) for name in _COLUMNS}
+    same: dict[str, Any] = {
+        name: np.broadcast_to(column[0], column.shape)
+        for name, column in columns.items()
+        if len(column) and bool((column == column[0]).all())
+    }
+    return replace(workload, **same)

@@ -16,7 +16,7 @@ from batchsim.errors import InvalidInput, problem
 from batchsim.rng import stream
 from batchsim.workload import traces
 from batchsim.workload.arrivals import Arrivals, Closed, TraceArrivals, endless_rate
-from batchsim.workload.columns import ABSENT, Clients, Int64, Prefixes, Workload
+from batchsim.workload.columns import ABSENT, Clients, Int64, Prefixes, Workload, settled
 from batchsim.workload.description import (
     Drawn,
     Listed,
@@ -41,10 +41,10 @@ def draw(description: WorkloadDescription, seed: int, base_dir: Path = Path()) -
     if problems:
         raise InvalidInput(problems)
     if isinstance(description, Listed):
-        return _listed(description)
+        return settled(_listed(description))
     if isinstance(description, TraceFile):
-        return _traced(description, base_dir)
-    return _mixed(description, seed, base_dir)
+        return settled(_traced(description, base_dir))
+    return settled(_mixed(description, seed, base_dir))
 
 
 # --- drawn

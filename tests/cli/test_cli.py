@@ -67,11 +67,12 @@ def test_run_json_is_the_summary_and_nothing_else_on_stdout(small: Path, capsys:
 
 
 def test_run_out_writes_the_files_of_the_page(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--out makes the folder and writes summary, requests and iterations; --step-log the steps too."""
+    """--out makes the folder and writes summary, requests, iterations and pictures; --step-log the steps too."""
     code, _, _ = call(capsys, "run", small, "--out", tmp_path / "deep" / "out", "--step-log", "--quiet")
     assert code == 0
     assert {file.name for file in (tmp_path / "deep" / "out").iterdir()} == {
-        "summary.json", "requests.csv", "iterations.csv", "steps.jsonl",
+        "summary.json", "requests.csv", "iterations.csv", "steps.jsonl", "timeline.png",
+        "latency.png",
     }  # fmt: skip
 
 
@@ -106,7 +107,9 @@ def test_a_mistake_is_told_on_stderr_with_exit_code_2(capsys: pytest.CaptureFixt
         ["run", "quickstart", "--set", "x"],
         ["run", "quickstart", "--set", "model=llama-3.1-70b"],
         ["run", "quickstart", "--step-log"],
-        ["run", "quickstart", "--trace", "--out", "x"],
+        ["run", "quickstart", "--trace"],
+        ["run", "quickstart", "--trace-window", "1:2", "--out", "x"],
+        ["run", "quickstart", "--trace", "--trace-window", "2:1", "--out", "x"],
         ["run", "quickstart", "--out", "/dev/null/x"],
         ["compare", "quickstart", "--schedulers", "static,static"],
         ["compare", "quickstart", "--schedulers", "static,nope"],

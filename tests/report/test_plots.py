@@ -91,7 +91,7 @@ def test_spikes_show_the_longest_tick() -> None:
 def test_figures_are_written_for_any_run(tmp_path: Path, count: int) -> None:
     """timeline.png and latency.png come out whole for no, one and many requests, on several replicas."""
     records = run(random_rows(1, count), Rules(replicas=2, preempt=0.05))[1]
-    for path in plots.write_figures(tmp_path, records, Slo(ttft_ms=50)):
+    for path in plots.write_figures(tmp_path, records, {"default": Slo(ttft_ms=50)}):
         assert path.read_bytes().startswith(b"\x89PNG")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["latency.png", "timeline.png"]
 

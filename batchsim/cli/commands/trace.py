@@ -19,10 +19,15 @@ def command(
     format: Annotated[Formats, typer.Option("--format", help="auto: told by its columns.")] = "auto",
     limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Read only so many rows.")] = None,
     skip_invalid: Annotated[bool, typer.Option("--skip-invalid", help="Leave bad rows out and count them.")] = False,
+    out: options.Out = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Describe a trace file. Rows, span, rate, lengths, burstiness, sharing; nothing is simulated."""
+    """Describe a trace file. Rows, span, rate, lengths, burstiness, sharing; nothing is simulated.
+
+    Under DIR: trace-summary.json, the same figures, and trace.png, the rate over time and the lengths.
+    """
+    folder = options.folder(out)
     from batchsim.cli import tracing
     from batchsim.workload import traces
     from batchsim.workload.describe import describe
@@ -33,6 +38,12 @@ def command(
         raise InvalidInput([_as_option(found) for found in error.problems], error.note) from error
     described = describe(trace)
     options.warn(described.notes, quiet, label="note")
+    if folder is not None:
+        from batchsim.report.files import write_json
+        from batchsim.report.trace_plots import write_trace_figure
+
+        write_json(folder / "trace-summary.json", described.to_dict())
+        write_trace_figure(folder / "trace.png", trace.workload)
     if json:
         options.print_json(described.to_dict())
     else:
