@@ -16,6 +16,14 @@ from batchsim.scenario.check import default_of, fields_model, first_line, plain_
 WIDTH = 100
 SECTIONS = {"schedulers": "scheduler", "routers": "router", "cost-models": "cost_model"}
 
+FIELDS = {
+    "arrival_ns": "when it arrives", "prompt_tokens": "length of its prompt, tokens",
+    "output_tokens": "tokens that it generates", "max_tokens": "limit that it declares, tokens",
+    "priority": "lower is more urgent", "id": "its name", "tenant": "whose it is",
+    "session": "the conversation that it belongs to", "traffic_class": "its class of traffic", "": "checked, not used",
+}  # fmt: skip
+"""What a column of a trace says of a request, by the workload's field that it becomes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -42,12 +50,14 @@ class Listed:
 
 def entries(what: str) -> list[Listed]:
     """What there is of `schedulers`, `gpus`, `models`, `profiles`, `engines`, `routers`, `arrivals`, `lengths`,
-    `cost-models`, `scenarios`."""
+    `cost-models`, `formats` (of trace files), `scenarios`."""
     if what in SECTIONS:
         section = SECTIONS[what]
         return [_kind(kind, kinds.find(section, kind)) for kind in kinds.available(section)]
     if what in ("arrivals", "lengths"):
         return _descriptions(what)
+    if what == "formats":
+        return _formats()
     if what == "scenarios":
         return [Listed(name, str(shipped.folder() / f"{name}.yaml")) for name in shipped.names()]
     line = {"gpus": _gpu_line, "models": _model_line, "engines": _engine_line, "profiles": _profile_line}[what]
@@ -59,6 +69,27 @@ def _descriptions(what: str) -> list[Listed]:
 
     classes = arrivals.KINDS if what == "arrivals" else lengths.KINDS
     return [_kind(fields_model(cls).model_json_schema()["properties"]["kind"]["const"], cls) for cls in classes]
+
+
+def _formats() -> list[Listed]:
+    """The formats of trace files, a column being a parameter."""
+    from batchsim.workload.traces import FORMATS
+
+    listed = []
+    for form in FORMATS.values():
+        meanings = {column.name: _column(column.field, column.parse.__name__) for column in form.columns}
+        meanings |= {column: _column(field) for field, column in form.texts}
+        if form.blocks:
+            meanings[form.blocks] = f"a number for each {form.block_tokens} tokens of the prompt; equal ones are shared"
+        wanted = form.wanted.items()
+        columns = [Parameter(name, "column", None if must else "absent", meanings[name]) for name, must in wanted]
+        listed.append(Listed(form.name, form.summary, tuple(columns)))
+    return listed
+
+
+def _column(field: str, parse: str = "") -> str:
+    unit = {"seconds": "s", "elapsed": "s", "milliseconds": "ms", "date_times": "date and time, UTC"}.get(parse, "")
+    return FIELDS[field] + (f", {unit}" if unit else "")
 
 
 def _kind(name: str, cls: type[Any]) -> Listed:

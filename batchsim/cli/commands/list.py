@@ -22,6 +22,7 @@ class What(StrEnum):
     ARRIVALS = "arrivals"
     LENGTHS = "lengths"
     COST_MODELS = "cost-models"
+    FORMATS = "formats"
     SCENARIOS = "scenarios"
 
 
