@@ -49,6 +49,7 @@ class Scheduler(Protocol):
     hold (False): requests that ended keep their seat and KV, and compute on, until the last of the batch has ended.
     order (None): a function of a request; the engine keeps `waiting` sorted by it. None: by arrival, evicted in front.
     caching (False): the replica's KV blocks remember their contents (`Batch.cached`).
+    evicts_served (True): it may preempt a request in a step that has already given it tokens.
     headroom (0): blocks that a STEADY or DEAF run leaves free; short of them the scheduler is asked again.
     folds_output (False): what an evicted request emitted becomes part of its prompt, to be computed in chunks to the end.
     oracle (False): it reads output lengths; every result says so.

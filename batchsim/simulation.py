@@ -17,6 +17,7 @@ from batchsim.engine import Engine
 from batchsim.errors import NoProgress
 from batchsim.kv.blocks import BlockPool
 from batchsim.kv.content import Contents
+from batchsim.kv.own import OwnBlocks
 from batchsim.kv.prefix import PrefixCache
 from batchsim.recorder import Recorder, evictions, spans
 from batchsim.records import Records
@@ -208,9 +209,16 @@ def _pool(resolved: Resolved, scheduler: Scheduler, contents: Contents) -> Block
     if own is not None:
         pool: BlockPool = own(capacity.tokens, contents)
         return pool
-    if attribute(scheduler, "caching", False):
-        return PrefixCache(capacity.blocks, capacity.block_size, contents)
-    return BlockPool(capacity.blocks, capacity.block_size)
+    if not attribute(scheduler, "caching", False):
+        return BlockPool(capacity.blocks, capacity.block_size)
+    return cache(scheduler, capacity.blocks, capacity.block_size, contents)
+
+
+def cache(scheduler: Scheduler, blocks: int, block_size: int, contents: Contents) -> BlockPool:
+    """vLLM's prefix cache, in its short form where the workload shares nothing."""
+    if contents.shared or attribute(scheduler, "evicts_served", True):
+        return PrefixCache(blocks, block_size, contents)
+    return OwnBlocks(blocks, block_size)
 
 
 def front_door(resolved: Resolved) -> Callable[[Request], str | None]:

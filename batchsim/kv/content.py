@@ -53,6 +53,8 @@ class Path:
     def signature(self, start: int, stop: int) -> Signature:
         """What tells apart the tokens from `start` to `stop`: equal signatures are equal tokens."""
         starts = self._starts
+        if len(starts) == 1:
+            return (self._sources[0], self._offsets[0] + start)
         run = bisect_right(starts, start) - 1
         first = (self._sources[run], self._offsets[run] + start - starts[run])
         if run == len(starts) - 1 or starts[run + 1] >= stop:
@@ -91,6 +93,11 @@ class Contents:
         if prefixes is not None:
             named = prefixes.segment[prefixes.segment < 0]
             self.followed = frozenset((-named - 1).tolist())
+
+    @property
+    def shared(self) -> bool:
+        """Whether any two prompts share anything."""
+        return self._prefixes is not None
 
     def shares(self, index: int) -> bool:
         """Whether the request begins with tokens that another may have, or others with its tokens."""

@@ -21,12 +21,12 @@ SPARE_ENTRIES = 1024
 
 
 class Run:
-    """Tokens `start` to `end` of `path`, whole blocks. `used`: when last, on the cache's own counter."""
+    """Tokens `start` to `end` of `path`, whole blocks. `key`: what its first block is; `used`: when last, by the cache's count."""
 
-    __slots__ = ("children", "end", "holds", "parent", "path", "start", "used")
+    __slots__ = ("children", "end", "holds", "key", "parent", "path", "start", "used")
 
-    def __init__(self, start: int, end: int, path: Path, parent: Run | None, used: int) -> None:
-        self.start, self.end, self.path, self.parent, self.used = start, end, path, parent, used
+    def __init__(self, start: int, end: int, path: Path, parent: Run | None, key: Signature, used: int) -> None:
+        self.start, self.end, self.path, self.parent, self.key, self.used = start, end, path, parent, key, used
         self.holds = 0
         self.children: dict[Signature, Run] = {}
 
@@ -41,7 +41,7 @@ class RadixCache(BlockPool):
         self.contents = contents
         self.vacant = total
         self._clock = 0
-        self._root = Run(0, 0, Path((), -1), None, 0)
+        self._root = Run(0, 0, Path((), -1), None, (), 0)
         self._runs = 0
         self._loose: list[tuple[int, int, Run]] = []  # heap of (used, serial, run); stale entries are skipped
         self._serial = 0
@@ -78,6 +78,9 @@ class RadixCache(BlockPool):
 
     def find(self, request: Request, tokens: int) -> Run:
         """The run in which the longest match of the request's first `tokens` ends; split there, and used just now."""
+        if request.path is None and not self.contents.shares(request.index):
+            request.keyed = 0  # its tokens are its own, and never were published
+            return self._root
         run = self._walk(self.path(request), tokens // self.size * self.size, stamping=False)
         request.keyed = run.end
         self._clock += 1
@@ -139,7 +142,7 @@ class RadixCache(BlockPool):
             if run.used != used or run.holds or run.children or parent is None:
                 continue
             self.vacant += (run.end - run.start) // self.size
-            del parent.children[run.path.signature(run.start, run.start + self.size)]
+            del parent.children[run.key]
             run.parent = None
             self._runs -= 1
             self._offer(parent)
@@ -176,12 +179,12 @@ class RadixCache(BlockPool):
 
     def _split(self, run: Run, depth: int) -> Run:
         """Cut a run in two at token `depth`; the upper half, which is new. The lower counts as used just now."""
-        parent, size = run.parent, self.size
+        parent = run.parent
         assert parent is not None
-        upper = Run(run.start, depth, run.path, parent, self._clock + 1)
+        upper = parent.children[run.key] = Run(run.start, depth, run.path, parent, run.key, self._clock + 1)
         self._clock += 2
-        parent.children[run.path.signature(run.start, run.start + size)] = upper
-        upper.children[run.path.signature(depth, depth + size)] = run
+        run.key = run.path.signature(depth, depth + self.size)
+        upper.children[run.key] = run
         upper.holds = run.holds
         run.start, run.parent, run.used = depth, upper, self._clock
         self._runs += 1
@@ -190,8 +193,8 @@ class RadixCache(BlockPool):
 
     def _grow(self, parent: Run, end: int, path: Path) -> Run:
         self._clock += 1
-        child = Run(parent.end, end, path, parent, self._clock)
-        parent.children[path.signature(child.start, child.start + self.size)] = child
+        key = path.signature(parent.end, parent.end + self.size)
+        child = parent.children[key] = Run(parent.end, end, path, parent, key, self._clock)
         self._runs += 1
         return child
 

@@ -61,6 +61,11 @@ class Vllm:
         """Whether the replica's blocks remember their contents."""
         return self.enable_prefix_caching
 
+    @property
+    def evicts_served(self) -> bool:
+        """Under `priority` the victim may already have tokens of this step."""
+        return self.policy == "priority"
+
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to reject an arrival: the queue is full, or the prompt can never be taken whole."""
         if self.max_num_queued_reqs is not None and len(b.queue) >= self.max_num_queued_reqs:

@@ -17,12 +17,12 @@ from batchsim.engine import Engine
 from batchsim.errors import InvalidInput, problem
 from batchsim.kv.blocks import BlockPool
 from batchsim.kv.content import Contents
-from batchsim.kv.prefix import PrefixCache
 from batchsim.recorder import Recorder
 from batchsim.request import Request
 from batchsim.scheduler import Scheduler
 from batchsim.schedulers.vllm import Vllm
-from batchsim.testing import sarathi
+from batchsim.simulation import cache
+from batchsim.testing import sarathi, sglang
 from batchsim.workload.columns import Prefixes
 
 EOS_MARGIN = 1000
@@ -39,6 +39,8 @@ def replay(recording: Recording) -> list[dict[str, Any]]:
     Each has step, sched, preempted, finished, running, waiting and free. Ends when all have finished, after three steps
     without a token and no arrival to come, or after `max_steps`.
     """
+    if sglang.recognized(recording):
+        return sglang.replay(recording)
     player = _Player(recording)
     steps: list[dict[str, Any]] = []
     barren = 0
@@ -140,7 +142,8 @@ def _scheduler(config: Mapping[str, Any], requests: list[Mapping[str, Any]]) -> 
         parameters = {key: value for key, value in config.items() if key in keys}
         blocks, block_size = config["num_gpu_blocks"] - 1, config["block_size"]
         if config.get("enable_prefix_caching"):
-            return Vllm(**parameters), PrefixCache(blocks, block_size, Contents(_prefixes(requests)))
+            vllm = Vllm(**parameters)
+            return vllm, cache(vllm, blocks, block_size, Contents(_prefixes(requests)))
         return Vllm(**parameters), BlockPool(blocks, block_size)
     raise InvalidInput([problem("config.policy", policy, f"not available; one of fcfs, priority, {', '.join(sarathi.POLICIES)}")])
 
