@@ -202,8 +202,7 @@ class Batch:
         if self.resting:
             step.dirty = True
             for request in self.resting.values():
-                request.blocks += self._block_due(request)
-                step.named[request.index] = request
+                self._decode_alone(request)
         return True
 
     def decode_or_evict(self) -> None:
@@ -416,6 +415,13 @@ class Batch:
         """1 if the next token of a request outside the group opens a new block."""
         return 1 if -(-(request._computed + 1) // self.block) > request.blocks else 0
 
+    def _decode_alone(self, request: Request) -> None:
+        """A token for a request outside the group, which has found its block."""
+        request.blocks += self._block_due(request)
+        if self.pool.caching:
+            self.pool.publish(request, request._computed + 1)
+        self.step.named[request.index] = request
+
     def _decode_named(self, requests: list[Request]) -> bool:
         step = self.step
         need = 0
@@ -432,8 +438,9 @@ class Batch:
             if step.entries is not None:
                 step.entries[request.index] = Entry(request, 1, request.computed_tokens, True)
             if request.base is None:
-                request.blocks += self._block_due(request)
-            step.named[request.index] = request
+                self._decode_alone(request)
+            else:
+                step.named[request.index] = request
         step.dirty = True
         return True
 

@@ -312,6 +312,8 @@ class Engine:
         if group.clock.ticks != self._spun_since and group.size > group.ghosts:
             self._spun, self._spun_since = 0, group.clock.ticks
         self._spun += 1 + sum(lost for _, lost in batch.step.preempted)
+        if self._spun <= 20 * batch.pool.total * batch.block:
+            return
         live = [*batch.seats.values(), *batch.queue.values()]
         if self._spun > 20 * (batch.pool.total * batch.block + sum(r.known_tokens for r in live)):
             raise NoProgress(
