@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 from batchsim.workload.columns import Prefixes
 
@@ -39,6 +40,18 @@ class Path:
         sources.append(-own - 1)
         offsets.append(place)
         self._starts, self._sources, self._offsets = starts, sources, offsets
+
+    @classmethod
+    def of_segments(cls, segments: list[int], tokens: list[int], own: int) -> Path:
+        """Of named segments alone, each from its beginning."""
+        path = cls.__new__(cls)
+        path._starts = starts = [0, *accumulate(tokens)]
+        path.shared_tokens = shared = starts[-1]
+        path._sources = [*segments, -own - 1]
+        path._offsets = [0] * len(segments)
+        path._offsets.append(shared)
+        path.follows = ()
+        return path
 
     def runs(self, tokens: int) -> list[tuple[int, int, int]]:
         """The first `tokens` tokens."""
@@ -117,8 +130,13 @@ class Contents:
         return path
 
     def _make(self, index: int) -> Path:
-        if self._prefixes is None:
+        prefixes = self._prefixes
+        if prefixes is None:
             return Path((), index)
+        row = slice(int(prefixes.offset[index]), int(prefixes.offset[index + 1]))
+        segments = prefixes.segment[row].tolist()
+        if not segments or min(segments) >= 0:
+            return Path.of_segments(segments, prefixes.tokens[row].tolist(), index)
         for chain in self._unmade(index):
             if chain != index:
                 self._kept[chain] = self._join(chain)

@@ -15,7 +15,7 @@ costs one node. Where others follow it, its node is brought up to date when some
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heappush
 
 from batchsim.kv.blocks import BlockPool
 from batchsim.kv.content import Contents, Path, Signature
@@ -36,12 +36,15 @@ class Node:
 
 
 class Copy:
-    """One set of blocks with a node's contents. `tail`: the piece split off below it, while somebody held both."""
+    """One set of blocks with a node's contents, held by `refs` requests, or idle since `stamp`.
 
-    __slots__ = ("node", "refs", "stamp", "tail")
+    tail: the piece split off below it, while somebody held both.  entry: its place in the line for eviction.
+    """
+
+    __slots__ = ("entry", "node", "refs", "stamp", "tail")
 
     def __init__(self, node: Node, refs: int, stamp: int) -> None:
-        self.node, self.refs, self.stamp = node, refs, stamp
+        self.node, self.refs, self.stamp, self.entry = node, refs, stamp, GONE
         self.tail: Copy | None = None
 
 
@@ -136,7 +139,13 @@ class PrefixCache(BlockPool):
             return
         short = blocks - self._unkeyed
         self._unkeyed = 0
+        line = self._idle
         while short:
+            _, _, entry, copy = line[0]
+            node = copy.node
+            if entry == copy.entry and not copy.refs and node.end - node.start > short and len(node.copies) == 1:
+                node.end -= short  # its end comes before all that is behind it in line, as before
+                break
             short -= self._evict(short)
         self._version += 1
 
@@ -250,13 +259,14 @@ class PrefixCache(BlockPool):
 
     def _queue(self, copy: Copy) -> None:
         self._serial += 1
+        copy.entry = self._serial
         heappush(self._idle, (copy.stamp, -copy.node.end, self._serial, copy))
 
     def _evict(self, blocks: int) -> int:
         """Evict up to `blocks` blocks of the copy that is next; returns how many (0 for a stale entry)."""
-        stamp, below, _, copy = self._idle[0]
+        _, _, entry, copy = self._idle[0]
         node = copy.node
-        if copy.refs or copy.stamp != stamp or node.end != -below:
+        if copy.refs or copy.entry != entry:
             heappop(self._idle)
             return 0
         length = node.end - node.start
@@ -264,19 +274,13 @@ class PrefixCache(BlockPool):
             heappop(self._idle)
             self._forget(copy)
             return length
-        if len(node.copies) == 1:
-            assert not node.children
-            node.end -= blocks
-            self._serial += 1
-            heapreplace(self._idle, (stamp, -node.end, self._serial, copy))
-        else:
-            self._split(node, node.end - blocks)
-            assert copy.tail is not None
-            self._forget(copy.tail)
+        self._split(node, node.end - blocks)
+        assert copy.tail is not None
+        self._forget(copy.tail)
         return blocks
 
     def _forget(self, copy: Copy) -> None:
-        copy.stamp = GONE
+        copy.stamp = copy.entry = GONE
         node = copy.node
         node.copies.remove(copy)
         if not node.copies:
