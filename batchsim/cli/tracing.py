@@ -41,10 +41,16 @@ def _lengths(label: str, lengths: LengthSummary) -> str:
 def _rate(trace: Description) -> str:
     if trace.mean_rate_per_s is None:
         return "undefined: all arrive at once"
-    mean = f"{trace.mean_rate_per_s:.2f} requests/s"
+    mean = f"{_number(trace.mean_rate_per_s)} requests/s"
     if trace.slowest_minute_per_s is None or trace.busiest_minute_per_s is None:
         return mean
-    return f"{mean}; slowest minute {trace.slowest_minute_per_s:.2f}, busiest {trace.busiest_minute_per_s:.2f}"
+    slowest, busiest = _number(trace.slowest_minute_per_s), _number(trace.busiest_minute_per_s)
+    return f"{mean}; slowest minute {slowest}, busiest {busiest}"
+
+
+def _number(rate: float) -> str:
+    """Two decimals, three significant digits below 1: a wrong unit shows."""
+    return f"{rate:.2f}" if rate >= 1 or rate == 0 else f"{rate:.3g}"
 
 
 def _sharing(trace: Description) -> str:
