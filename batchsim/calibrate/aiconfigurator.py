@@ -40,7 +40,8 @@ NOTICE = (
 
 DTYPE = {"bfloat16": "bf16", "half": "fp16", "float16": "fp16", "fp8": "fp8"}
 TOKENS = (
-    1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 257, 384, 512, 513, 768, 1024, 1025, 1536, 2048, 2049, 3072, 4096, 8192, 16384,
+    1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 257, 384, 512, 513, 768, 1024, 1025, 1536, 2048, 2049, 3072, 4096, 8192,
+    16384,
 )  # fmt: skip
 GEMM_SIDES = (1024, 2048, 2560, 3584, 4096, 6144, 7168, 8192, 10240, 16384, 65536)
 LEAST_GEMM = 2**22
@@ -113,7 +114,9 @@ def _system(gpu: str) -> Path:
     folder = root() / SYSTEMS.get(gpu, gpu)
     if not folder.is_dir() or not any(folder.glob("gemm")):
         known = [name for name, system in SYSTEMS.items() if (root() / system / "gemm").is_dir()]
-        raise InvalidInput([problem("--gpu", gpu, f"aiconfigurator-core has no tables of it; it has {', '.join(known)}")])
+        raise InvalidInput(
+            [problem("--gpu", gpu, f"aiconfigurator-core has no tables of it; it has {', '.join(known)}")]
+        )
     return folder
 
 
@@ -193,10 +196,13 @@ def _moe(folder: Path, gpu: str, source: str) -> Iterator[Row]:
     table = _table(folder, "moe", "vllm", "moe_perf")
     if table is None:
         return
+    fp8 = {"fp8_block": "fp8"}
+    table = table.assign(moe_dtype=table.moe_dtype.replace(fp8))
     table = table[table.moe_dtype.isin(list(DTYPE)) & (table.moe_ep_size == 1) & (table.distribution == DISTRIBUTION)]
     wanted = {(hidden, inner, experts, topk) for hidden, inner, experts, topk in EXPERTS}
     keys = ["moe_dtype", "hidden_size", "inter_size", "num_experts", "topk", "moe_tp_size", "num_tokens"]
-    for r in _mean(table, keys):
+    fastest = table.sort_values("latency").drop_duplicates(keys)  # fp8 a tensor or a block, whichever kernel is faster
+    for r in _mean(fastest, keys):
         if (r["hidden_size"], r["inter_size"], r["num_experts"], r["topk"]) in wanted:
             yield Row(
                 "moe", gpu, DTYPE[r["moe_dtype"]], float(r["latency"]), tp=r["moe_tp_size"], n=r["inter_size"],

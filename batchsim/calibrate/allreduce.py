@@ -30,7 +30,7 @@ def curves(rows: Sequence[Row]) -> dict[int, Points]:
 
 
 def latency_bandwidth(rows: Sequence[Row]) -> tuple[float, float] | None:
-    """Latency, us, and ring bandwidth, GB/s, of all-reduces of up to 256 MiB on any number of GPUs; None without rows."""
+    """Latency, us, and ring bandwidth, GB/s, of all-reduces up to 256 MiB on any number of GPUs, or None."""
     from scipy.optimize import least_squares
 
     used = [row for row in rows if row.op == "allreduce" and row.tp > 1 and row.bytes <= 2**28]

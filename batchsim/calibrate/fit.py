@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from batchsim.calibrate.form import Floats, Iterations, Setting, seconds
 from batchsim.calibrate.schema import Row
 from batchsim.catalog import Gpu, Profile
-from batchsim.cost._physics import SUSTAINED_TOKENS
+from batchsim.cost._physics import SUSTAINED_TOKENS, dense_efficiencies
 from batchsim.errors import InvalidInput, problem
 
 Bounds = Mapping[str, tuple[float, float, float]]
+
+_FP8 = ("layer_us", "memory_efficiency", "compute_efficiency", "exponent", "sustained_slowdown")
 
 PARAMETERS: Bounds = {
     "layer_us": (1.0, 25.0, 200.0),
@@ -28,6 +30,12 @@ PARAMETERS: Bounds = {
     "sustained_slowdown": (0.0, 0.05, 1.0),
 }
 """Parameter -> least, first guess, most."""
+
+PAST_PARAMETER: Bounds = {"past_read_factor": (0.0, 1.0, 50.0)}
+"""Fitted as well where chunks over a past were measured."""
+
+FP8_PARAMETERS: Bounds = {f"fp8.{name}": PARAMETERS[name] for name in _FP8}
+"""The dense layers under fp8 weights; attention and the output embedding stay in 16 bits."""
 
 SOFT = 0.05
 """Relative error where the loss turns from squared to absolute: stray timings weigh less."""
@@ -78,10 +86,12 @@ def fit(
     low, first, high = np.array(list(parameters.values())).T
     observed = [np.log(measured.time_s) for _, measured in data]
     kernel = _Gemms(gemm, gpu) if gemm and gpu is not None else None
-    start, lows, highs = (first, low, high) if kernel is None else (np.append(first, 4.0), np.append(low, 0.0), np.append(high, 60.0))
+    start, lows, highs = (
+        (first, low, high) if kernel is None else (np.append(first, 4.0), np.append(low, 0.0), np.append(high, 60.0))
+    )
 
     def residuals(values: Floats) -> Floats:
-        profile = base.model_copy(update=dict(zip(names, map(float, values), strict=False)))
+        profile = updated(base, dict(zip(names, map(float, values), strict=False)))
         parts = [np.log(seconds(profile, s, m)) - seen for (s, m), seen in zip(data, observed, strict=True)]
         if kernel is not None:
             parts.append(GEMM_WEIGHT * kernel.residuals(profile, float(values[-1])))
@@ -89,38 +99,54 @@ def fit(
 
     scale = np.maximum(np.abs(start), 1e-2)
     result = least_squares(residuals, start, bounds=(lows, highs), loss="soft_l1", f_scale=SOFT, x_scale=scale)
-    solved = dict(zip(names, (float(f"{v:.5g}") for v in result.x), strict=False))
-    open_ones = _unidentified(names, result.x, result.jac, np.asarray(residuals(result.x)), lows, highs)
-    return Fit(base.model_copy(update=solved), open_ones)
+    solved = dict(zip(names, (float(f"{v:.5g}") if v > 1e-6 else 0.0 for v in result.x), strict=False))
+    open_ones = _unidentified(
+        names, np.maximum(result.x, 0.2 * start), result.jac, np.asarray(residuals(result.x)), lows, highs
+    )
+    return Fit(updated(base, solved), open_ones)
+
+
+def updated(base: Profile, values: Mapping[str, float]) -> Profile:
+    """`base` with some parameters replaced; `fp8.layer_us` is the field of a part."""
+    flat: dict[str, Any] = {name: value for name, value in values.items() if "." not in name}
+    for part in {name.split(".")[0] for name in values if "." in name}:
+        inner = {name.split(".")[1]: value for name, value in values.items() if name.startswith(f"{part}.")}
+        flat[part] = getattr(base, part).model_copy(update=inner)
+    return base.model_copy(update=flat)
 
 
 class _Gemms:
     """Single GEMMs as further data: gap + smoothmax(read, multiply)."""
 
     def __init__(self, rows: Sequence[Row], gpu: Gpu) -> None:
-        n, k, m, ms = (np.array([float(getattr(row, name)) for row in rows]) for name in ("n", "k", "tokens", "time_ms"))
-        dtype = rows[0].dtype
+        n, k, m, ms = (
+            np.array([float(getattr(row, name)) for row in rows]) for name in ("n", "k", "tokens", "time_ms")
+        )
+        self._dtype = dtype = rows[0].dtype
         self._read = n * k * (1 if dtype == "fp8" else 2) / gpu.bytes_per_s
         self._multiply = 2 * n * k * m / gpu.peak_flops(dtype)
         self._seen = np.log(ms * 1e-3)
         self._long = np.clip(m / SUSTAINED_TOKENS - 1, 0, 1)
 
     def residuals(self, profile: Profile, gap_us: float) -> Floats:
-        read, multiply = self._read / profile.memory_efficiency, self._multiply / profile.compute_efficiency
-        multiply = multiply * (1 + profile.sustained_slowdown * self._long)
-        joined = (read**profile.exponent + multiply**profile.exponent) ** (1 / profile.exponent)
+        memory, compute, _, exponent, slowdown = dense_efficiencies(profile, self._dtype)
+        read, multiply = self._read / memory, self._multiply / compute
+        multiply = multiply * (1 + slowdown * self._long)
+        joined = (read**exponent + multiply**exponent) ** (1 / exponent)
         return np.asarray(np.log(gap_us * 1e-6 + joined) - self._seen)
 
 
 def _unidentified(
     names: list[str], at: Floats, jacobian: Floats, left: Floats, low: Floats, high: Floats
 ) -> tuple[str, ...]:
-    """Parameters whose relative uncertainty, from the Jacobian's singular values, is above `UNCERTAIN`, or at a bound."""
+    """Parameters at a bound, or whose uncertainty, from the Jacobian's singular values, is above `UNCERTAIN`."""
     scaled = jacobian * np.maximum(np.abs(at), 1e-9)
     _, singular, right = np.linalg.svd(scaled, full_matrices=False)
     spread = np.sqrt(np.mean(left**2))
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(singular[:, None] > 1e-12 * singular[0], right / singular[:, None], np.inf * (np.abs(right) > 1e-6))
+        shares = np.where(
+            singular[:, None] > 1e-12 * singular[0], right / singular[:, None], np.inf * (np.abs(right) > 1e-6)
+        )
     uncertain = spread * np.sqrt(np.nansum(shares**2, axis=0))
     edge = (at >= high * (1 - 1e-6)) | ((at <= low * (1 + 1e-6)) & (low > 0))
     return tuple(name for name, bad in zip(names, (uncertain > UNCERTAIN) | edge, strict=False) if bad)
@@ -146,7 +172,14 @@ SPLITS: Mapping[str, Chooser] = {
 """Split -> which iterations are held out."""
 
 
-def held_out(base: Profile, data: Data, gemm: Sequence[Row] = (), gpu: Gpu | None = None, seed: int = 0) -> dict[str, Errors]:
+def held_out(
+    base: Profile,
+    data: Data,
+    gemm: Sequence[Row] = (),
+    gpu: Gpu | None = None,
+    parameters: Bounds = PARAMETERS,
+    seed: int = 0,
+) -> dict[str, Errors]:
     """Errors on iterations that were not fitted, one entry a split, and one for each setting left out whole.
 
     A split that leaves nothing out, or too little to fit, is absent.
@@ -157,12 +190,12 @@ def held_out(base: Profile, data: Data, gemm: Sequence[Row] = (), gpu: Gpu | Non
         masks = [choose(measured, rng) for _, measured in data]
         train = [(s, m[~mask]) for (s, m), mask in zip(data, masks, strict=True)]
         test = [(s, m[mask]) for (s, m), mask in zip(data, masks, strict=True)]
-        if any(mask.any() for mask in masks) and sum(len(m) for _, m in train) >= POINTS_EACH * len(PARAMETERS):
-            out[name] = errors(fit(base, train, gemm, gpu).profile, test)
+        if any(mask.any() for mask in masks) and sum(len(m) for _, m in train) >= POINTS_EACH * len(parameters):
+            out[name] = errors(fit(base, train, gemm, gpu, parameters).profile, test)
     if len(data) > 1:
         for i, (setting, _) in enumerate(data):
             rest = [pair for j, pair in enumerate(data) if j != i]
-            out[f"without {setting.label}"] = errors(fit(base, rest, gemm, gpu).profile, [data[i]])
+            out[f"without {setting.label}"] = errors(fit(base, rest, gemm, gpu, parameters).profile, [data[i]])
     return out
 
 

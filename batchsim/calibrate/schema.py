@@ -2,7 +2,8 @@
 
 One row is one timing. Columns (`docs/how-to/calibrate-my-gpu.md`); what does not apply to an operation stays empty:
 
-    op         gemm | prefill_attention | decode_attention | allreduce | moe | iteration
+    op         gemm | prefill_attention | decode_attention | mixed_attention | allreduce | moe | decode_layer | copy |
+               iteration
     gpu        catalogue name of the GPU
     dtype      of the weights, or of the KV cache for attention: bf16 | fp16 | fp8
     model      iteration: catalogue name of the model
@@ -12,10 +13,11 @@ One row is one timing. Columns (`docs/how-to/calibrate-my-gpu.md`); what does no
     experts, experts_per_token   moe
     tokens     gemm, moe: rows; prefill_attention: tokens of each chunk; iteration: prefill tokens of the step
     chunks     iteration: prefill chunks, all of one length
-    batch      attention: sequences; iteration: decoding sequences
-    context    decode_attention, iteration: context of each decoding sequence, the new token included
+    batch      attention: sequences; mixed_attention, decode_layer, iteration: decoding sequences
+    context    of each decoding sequence, the new token included: decode_attention, mixed_attention, decode_layer,
+               iteration
     past       prefill_attention, iteration: tokens in the cache before each chunk
-    bytes      allreduce: size of the message
+    bytes      allreduce: size of the message; copy: bytes copied
     time_ms    the measurement
     source     where it comes from
 """
@@ -39,7 +41,10 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "gemm": ("n", "k", "tokens"),
     "prefill_attention": ("heads", "kv_heads", "head_dim", "tokens", "batch"),
     "decode_attention": ("heads", "kv_heads", "head_dim", "batch", "context"),
+    "mixed_attention": ("heads", "kv_heads", "head_dim", "tokens", "batch", "context"),
     "allreduce": ("tp", "bytes"),
+    "decode_layer": ("model", "tp", "batch", "context"),
+    "copy": ("bytes",),
     "moe": ("n", "k", "experts", "experts_per_token", "tokens"),
     "iteration": ("model", "tp"),
 }
@@ -149,9 +154,8 @@ def _row(cells: dict[str, str], where: str) -> tuple[Row | None, list[Problem]]:
     if values["dtype"] not in DTYPES:
         problems.append(problem(f"{where}: dtype", values["dtype"], f"must be one of {', '.join(DTYPES)}"))
     named = {p.path.rsplit(": ", 1)[-1] for p in problems}
-    for name in NEEDS.get(op, ()):
-        if not values.get(name) and name not in named:
-            problems.append(problem(f"{where}: {name}", None, f"missing: {op} needs it"))
+    absent = [name for name in NEEDS.get(op, ()) if not values.get(name) and name not in named]
+    problems += [problem(f"{where}: {name}", None, f"missing: {op} needs it") for name in absent]
     return (None if problems else Row(**values)), problems  # type: ignore[arg-type]
 
 

@@ -28,6 +28,7 @@ class Fp8(BaseModel):
     memory_efficiency: float | None = Field(None, gt=0, description="share of peak bandwidth, reading weights")
     compute_efficiency: float | None = Field(None, gt=0, description="share of peak fp8 FLOP/s, dense layers")
     exponent: float | None = Field(None, ge=1, description="of the smooth maximum")
+    sustained_slowdown: float | None = Field(None, ge=0, description="how much slower products are in long steps")
 
 
 class Moe(BaseModel):
@@ -57,7 +58,7 @@ class Profile(Entry):
     seq_us_per_layer: float = Field(ge=0, description="time a sequence and layer, us")
     exponent: float = Field(ge=1, allow_inf_nan=True, description="of the smooth maximum of reading and multiplying")
     sustained_slowdown: float = Field(
-        0.0, ge=0, description="how much slower products are at 8192 and more tokens a step than at 4096 and fewer, share"
+        0.0, ge=0, description="how much slower products are at 8192 tokens a step and more than at 4096"
     )
     allreduce_latency_us: float | None = Field(None, ge=0, description="of one all-reduce, us; absent: not measured")
     allreduce_gb_per_s: float | None = Field(None, gt=0, description="of all-reduce, 10^9 bytes/s; absent: unknown")

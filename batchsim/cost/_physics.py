@@ -14,7 +14,6 @@ from itertools import pairwise
 
 from batchsim.catalog import ACTIVATION_BYTES, Gpu, Model, Moe, Profile, weight_bytes
 
-
 SUSTAINED_TOKENS = 4096
 """A step of more tokens runs long enough for clocks to fall; at twice as many they have fallen."""
 
@@ -69,7 +68,8 @@ class Coefficients:
 
         Uneven routing is even routing of fewer tokens: n^evenness of them.
         """
-        return self.read_experts_s * (1.0 - (1.0 - self.experts_per_token / self.experts) ** tokens**self.evenness)
+        missed: float = (1.0 - self.experts_per_token / self.experts) ** tokens**self.evenness
+        return self.read_experts_s * (1.0 - missed)
 
     def sustained(self, tokens: int) -> float:
         """How much slower products are in a long step: clocks fall under sustained load, and operands leave the L2."""
@@ -116,7 +116,8 @@ def coefficients(
 
     The all-reduce parameters of the profile must be there when there is more than one GPU.
     """
-    tp, memory, compute, layer_us, exponent = tensor_parallel, *_dense_efficiencies(profile, dtype)
+    tp = tensor_parallel
+    memory, compute, layer_us, exponent, slowdown = dense_efficiencies(profile, dtype)
     bandwidth, flops = memory * gpu.bytes_per_s, compute * gpu.peak_flops(dtype)
     head_s = ACTIVATION_BYTES * model.vocab * model.hidden / (tp * bandwidth)
     latency_s, ring_s = _allreduce(profile, model, tp)
@@ -147,7 +148,7 @@ def coefficients(
         window=model.sliding_window if windowed else None,
         mixed_factor=profile.attn_decode_mixed_factor,
         allreduce=_allreduce_points(profile, model, tp),
-        slowdown=profile.sustained_slowdown,
+        slowdown=slowdown,
         **(_experts(moe, model, gpu, tp, dtype) if moe else {}),
     )
 
@@ -162,15 +163,15 @@ def _experts(moe: Moe, model: Model, gpu: Gpu, tp: int, dtype: str) -> dict[str,
     }
 
 
-def _dense_efficiencies(profile: Profile, dtype: str) -> tuple[float, float, float, float]:
-    """Memory efficiency, compute efficiency, microseconds a layer and exponent of the dense layers."""
+def dense_efficiencies(profile: Profile, dtype: str) -> tuple[float, float, float, float, float]:
+    """Memory efficiency, compute efficiency, microseconds a layer, exponent and slowdown of the dense layers."""
     own = profile.fp8 if dtype == "fp8" else None
-    keys = ("memory_efficiency", "compute_efficiency", "layer_us", "exponent")
+    keys = ("memory_efficiency", "compute_efficiency", "layer_us", "exponent", "sustained_slowdown")
     values = [getattr(own, key, None) for key in keys]
-    memory, compute, layer_us, exponent = (
+    memory, compute, layer_us, exponent, slowdown = (
         getattr(profile, key) if value is None else value for key, value in zip(keys, values, strict=True)
     )
-    return float(memory), float(compute), float(layer_us), float(exponent)
+    return float(memory), float(compute), float(layer_us), float(exponent), float(slowdown)
 
 
 def _allreduce(profile: Profile, model: Model, tp: int) -> tuple[float, float]:

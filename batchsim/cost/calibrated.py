@@ -50,7 +50,8 @@ class Calibrated:
         if context.tensor_parallel > 1 and context.tensor_parallel not in chosen.allreduce_curve:
             _need_interconnect(chosen, gpu, context.tensor_parallel)
         priced = coefficients(chosen, model, gpu, context.tensor_parallel, context.dtype, context.kv_dtype)
-        return FormCost(priced, _describe(chosen, gpu, context, sorted(given.keys() - {"allreduce_curve"})), chosen.range)
+        about = _describe(chosen, gpu, context, sorted(given.keys() - {"allreduce_curve"}))
+        return FormCost(priced, about, chosen.range)
 
     def _profile(self, gpu: Gpu, context: CostContext) -> Profile:
         if self.profile is not None and self.profile.lower().endswith((".yaml", ".yml")):

@@ -59,7 +59,7 @@ def test_physical_sets_give_the_fitted_coefficients(data: Path) -> None:
 
 
 def test_composed_steps_are_predicted(data: Path) -> None:
-    """One set a GPU over 8B and 70B: mean error 3.2 % on H100, 2.7 on H200, 4.6 on A100, under half a roofline's."""
+    """One set a GPU over 8B and 70B: mean error 3.0 % on H100, 2.9 on H200, 3.6 on A100, under half a roofline's."""
     errors = defaultdict(list)
     with (data / "data/kernels/composed_iterations.csv").open() as lines:
         for row in csv.DictReader(lines):
@@ -80,7 +80,7 @@ def test_composed_steps_are_predicted(data: Path) -> None:
                     _BUILT[key] = kind.build(context)
                 predicted_ms = _BUILT[key].price(shape)[0] / 1e12
                 errors[name, row["gpu"]].append(abs(predicted_ms / float(row["t"]) - 1) * 100)
-    limits = {"H100-SXM": (3.2, 9.1), "H200": (2.7, 7.6), "A100-SXM-80": (4.6, 16.5)}
+    limits = {"H100-SXM": (3.0, 9.0), "H200": (2.9, 6.9), "A100-SXM-80": (3.6, 9.9)}
     for gpu, (mean, p95) in limits.items():
         assert np.mean(errors["calibrated", gpu]) <= mean
         assert np.percentile(errors["calibrated", gpu], 95) <= p95
@@ -91,13 +91,13 @@ _BUILT: dict[tuple[str, ...], FormCost] = {}
 
 
 def test_decode_reads_and_prefill_multiplies() -> None:
-    """Llama-3.1-8B on an H100: one decode or eight take about 6.1 ms, 8192 prompt tokens about 17.9 us each."""
+    """Llama-3.1-8B on an H100: one decode or eight take about 6.1 ms, 8192 prompt tokens about 19 us each."""
     cost = build(Calibrated(), on("h100-sxm"))
     one, eight = (cost.price(Shape(0, 0, 0, 0, n, n * 100))[0] / 1e12 for n in (1, 8))
     assert one == pytest.approx(6.1, rel=0.05)
     assert eight < 1.02 * one
     prefill_ms = cost.price(Shape(8192, 0, 0, 1, 0, 0))[0] / 1e12
-    assert prefill_ms / 8192 * 1e3 == pytest.approx(17.9, rel=0.02)
+    assert prefill_ms / 8192 * 1e3 == pytest.approx(19.0, rel=0.02)
 
 
 def test_smooth_maximum() -> None:
@@ -112,6 +112,7 @@ def test_experts_touched_set_the_weights_read() -> None:
     """Mixtral: one token reads 2 of 8 experts, two 3.5 on average, hundreds all; computing grows with the tokens."""
     profile = catalog.profile("h100-sxm")
     assert profile is not None
+    profile = profile.model_copy(update={"moe": None})
     c = coefficients(profile, catalog.model("mixtral-8x7b"), catalog.gpu("h100-sxm"), 1)
     assert c.read_of(1) - c.read_s == pytest.approx(c.read_experts_s * 2 / 8)
     assert c.read_of(2) - c.read_s == pytest.approx(c.read_experts_s * 3.5 / 8)
@@ -126,7 +127,9 @@ def test_windowed_layers_stop_growing() -> None:
     assert cost.price(Shape(0, 0, 0, 0, 2, 2 * 128 - 1))[1] is None
     growth = cost.price(Shape(0, 0, 0, 0, 2, 2 * 128))[1]
     assert growth == pytest.approx(2 * cost.coefficients.context_s * 1e15, rel=1e-6)
-    read_s = 12 * model.kv_layer_bytes() / (0.9072 * 3350e9)
+    profile = catalog.profile("h100-sxm")
+    assert profile is not None
+    read_s = 12 * model.kv_layer_bytes() / (profile.attention_decode_efficiency * 3350e9)
     assert cost.coefficients.context_s == pytest.approx(read_s, rel=1e-3)
 
 
@@ -150,10 +153,13 @@ def test_a_chunk_reads_its_past() -> None:
     """A chunk over 10,000 tokens of past costs the reading of their KV once, beside its quadratic work."""
     cost = build(Calibrated(), on("h100-sxm"))
     with_past, without = (cost.price(Shape(16, 0, past, 1, 0, 0))[0] for past in (10_000, 0))
-    assert (with_past - without) / 1e15 == pytest.approx(10_000 * 131072 / (0.90721 * 3350e9), rel=1e-4)
+    profile = catalog.profile("h100-sxm")
+    assert profile is not None
+    read_s = 10_000 * 131072 / (profile.attention_decode_efficiency * 3350e9)
+    assert (with_past - without) / 1e15 == pytest.approx(read_s, rel=1e-4)
 
 
-@pytest.mark.parametrize("gpu", ["l40s", "b200-sxm", "rtx-4090", "h100-nvl"])
+@pytest.mark.parametrize("gpu", ["l40s", "rtx-pro-6000", "rtx-4090", "h100-nvl"])
 def test_tensor_parallelism_without_a_measured_link_is_refused(gpu: str) -> None:
     """No all-reduce was measured on these: the refusal names the two keys that allow it."""
     wanted = "tensor_parallel: 2: no all-reduce .* cost_model.allreduce_gb_per_s and cost_model.allreduce_latency_us"
@@ -193,13 +199,17 @@ def test_a_profile_of_ones_own_stands_beside_the_scenario(tmp_path: Path) -> Non
 
 
 def test_provenance() -> None:
-    """A fitted profile reports its source, error and range; fp8 without fp8 data and experts add a caveat."""
+    """A fitted profile reports its source, error and range; fp8 without fp8 data and experts add a caveat each."""
     about = build(Calibrated(), on("h100-sxm")).describe()
     assert about["status"] == "fitted"
-    assert about["mape_percent"] == 3.35
+    profile = catalog.profile("h100-sxm")
+    assert profile is not None
+    assert about["mape_percent"] == profile.mape_percent
+    assert 2 < about["mape_percent"] < 4
     assert about["range"]["decode_seqs"] == [0, 512]
-    plain = len(about["notes"])
-    assert len(build(Calibrated(), on("h100-sxm", "mixtral-8x7b", dtype="fp8")).describe()["notes"]) == plain + 2
+    assert build(Calibrated(), on("h100-sxm", "mixtral-8x7b", dtype="fp8")).describe()["notes"] == about["notes"]
+    plain = len(build(Calibrated(), on("rtx-4090")).describe()["notes"])
+    assert len(build(Calibrated(), on("rtx-4090", "mixtral-8x7b", dtype="fp8")).describe()["notes"]) == plain + 2
 
 
 def test_iterations_outside_the_calibrated_range_are_told_apart() -> None:

@@ -1,0 +1,161 @@
+"""Fitting: known parameters come back, unknowable ones are named, and the form is the cost model's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchsim import catalog
+from batchsim.calibrate import fit as fitting
+from batchsim.calibrate.allreduce import curves, latency_bandwidth
+from batchsim.calibrate.form import Iterations, Setting, iterations, seconds
+from batchsim.calibrate.moe import expert_layer_s, fit_moe
+from batchsim.calibrate.schema import Row
+from batchsim.catalog import Moe, Profile
+from batchsim.cost import CostContext, Shape, build
+from batchsim.cost.calibrated import Calibrated
+from batchsim.errors import InvalidInput
+
+TRUE = Profile(
+    gpu="h100-sxm", status="fitted", layer_us=27.0, memory_efficiency=0.83, compute_efficiency=0.71,
+    attention_prefill_efficiency=0.44, attention_decode_efficiency=0.86, seq_us_per_layer=0.2, exponent=2.4,
+    sustained_slowdown=0.07, allreduce_latency_us=7.0, allreduce_gb_per_s=300.0,
+)  # fmt: skip
+SETTINGS = [
+    Setting(catalog.model(name), catalog.gpu("h100-sxm"), tp)
+    for name, tp in (("llama-3.1-8b", 1), ("llama-3.1-70b", 4), ("llama-3.1-70b", 8))
+]
+
+
+def steps(noise: float = 0.0, prefill: bool = True) -> fitting.Data:
+    """Iterations that take exactly what TRUE says, or nearly."""
+    rng = np.random.default_rng(1)
+    rows = [
+        Row("iteration", "h100-sxm", "bf16", 1.0, batch=b, context=c)
+        for b in (1, 4, 16, 64, 256)
+        for c in (128, 1024, 8192)
+    ]
+    if prefill:
+        rows += [
+            Row("iteration", "h100-sxm", "bf16", 1.0, tokens=n * m, chunks=m) for n in (64, 512, 4096) for m in (1, 4)
+        ]
+        rows += [replace(rows[i], tokens=512, chunks=1) for i in (5, 8, 11)]
+    out = []
+    for setting in SETTINGS:
+        of = iterations(rows)
+        time_s = seconds(TRUE, setting, of) * np.exp(noise * rng.standard_normal(len(of)))
+        out.append((setting, replace(of, time_s=time_s)))
+    return out
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 4000), st.integers(1, 8), st.integers(0, 8000), st.integers(0, 300), st.integers(1, 4000))
+def test_the_form_is_the_cost_models(chunk: int, chunks: int, past: int, batch: int, context: int) -> None:
+    """What is fitted is what is simulated: the form on arrays equals the price of an iteration, to a millionth."""
+    if not chunk * chunks + batch:
+        return
+    row = Row(
+        "iteration", "h100-sxm", "bf16", 1.0, tokens=chunk * chunks, chunks=chunks, past=past if chunk else 0,
+        batch=batch, context=context if batch else 0,
+    )  # fmt: skip
+    of, setting = iterations([row]), Setting(catalog.model("llama-3.1-8b"), catalog.gpu("h100-sxm"))
+    shape = Shape(
+        chunk * chunks,
+        chunks * chunk * (2 * row.past + chunk),
+        row.past * chunks if chunk else 0,
+        chunks if chunk else 0,
+        batch,
+        batch * row.context,
+    )
+    profile = catalog.profile("h100-sxm")
+    assert profile is not None
+    price = build(Calibrated(), CostContext(setting.model, setting.gpu)).price(shape)[0]
+    assert seconds(profile, setting, of)[0] * 1e15 == pytest.approx(price, rel=1e-6)
+
+
+def test_known_parameters_come_back() -> None:
+    """Noise-free iterations give back every parameter that made them within 1 %, and none is called unidentified."""
+    found = fitting.fit(TRUE.model_copy(update={name: v[1] for name, v in fitting.PARAMETERS.items()}), steps())
+    for name in fitting.PARAMETERS:
+        assert getattr(found.profile, name) == pytest.approx(getattr(TRUE, name), rel=0.01), name
+    assert found.unidentified == ()
+
+
+def test_what_the_data_cannot_say_is_named() -> None:
+    """Decode alone says nothing about prefill attention and long steps."""
+    found = fitting.fit(TRUE, steps(noise=0.01, prefill=False))
+    assert {"attention_prefill_efficiency", "sustained_slowdown"} <= set(found.unidentified)
+    assert "attention_decode_efficiency" not in found.unidentified
+
+
+def test_held_out_errors_are_those_of_the_noise() -> None:
+    """With 3 % noise every split predicts what it has not seen within a few percent."""
+    misses = fitting.held_out(TRUE, steps(noise=0.03))
+    assert {"random", "longer than trained", "larger batch than trained", "trained without mixed"} <= set(misses)
+    assert sum(name.startswith("without ") for name in misses) == len(SETTINGS)
+    for name, error in misses.items():
+        assert 0.5 < error.mape < (8 if name.startswith("without ") else 5), name
+
+
+def test_a_stray_timing_hardly_moves_the_fit() -> None:
+    """One iteration ten times too slow moves no efficiency by more than 2 %."""
+    data = steps()
+    setting, of = data[0]
+    time_s = of.time_s.copy()
+    time_s[3] *= 10
+    found = fitting.fit(TRUE, [(setting, replace(of, time_s=time_s)), *data[1:]]).profile
+    assert found.memory_efficiency == pytest.approx(TRUE.memory_efficiency, rel=0.02)
+    assert found.compute_efficiency == pytest.approx(TRUE.compute_efficiency, rel=0.02)
+
+
+def test_too_few_iterations_are_refused() -> None:
+    """Twelve iterations do not fix eight parameters."""
+    setting, of = steps()[0]
+    few: Iterations = of[np.arange(len(of)) < 12]
+    with pytest.raises(InvalidInput, match=r"12: too few iterations to fit 8 parameters: at least 32"):
+        fitting.fit(TRUE, [(setting, few)])
+
+
+def test_all_reduce_keeps_its_two_pieces() -> None:
+    """A jump of algorithm stays in the curve; a stray is cut; a plain line gives latency and bandwidth back."""
+    sizes = [2**k for k in range(10, 28)]
+    us = [5 + s / 2e5 + (60 if s > 2**22 else 0) for s in sizes]
+    us[3] = 50.0
+    (points,) = curves(
+        [Row("allreduce", "g", "bf16", t / 1e3, tp=8, bytes=s) for s, t in zip(sizes, us, strict=True)]
+    ).values()
+    got = np.interp(sizes, *np.array(points).T)
+    assert np.abs(np.delete(got, 3) / np.delete(us, 3) - 1).max() < 0.06
+    assert got[3] < 10
+    assert list(got) == sorted(got)
+    plain = [
+        Row("allreduce", "g", "bf16", (7 + 2 * (tp - 1) / tp * s / 300e3) / 1e3, tp=tp, bytes=s)
+        for s in sizes
+        for tp in (2, 4)
+    ]
+    assert latency_bandwidth(plain) == pytest.approx((7.0, 300.0), rel=1e-3)
+    assert latency_bandwidth([]) is None
+
+
+def test_expert_kernels_give_their_parameters_back() -> None:
+    """Experts of two sizes, timed by known parameters, are predicted within 1 %."""
+    card, true = (
+        catalog.gpu("h100-sxm"),
+        Moe(layer_us=20, memory_efficiency=0.8, compute_efficiency=0.5, exponent=2, evenness=0.9),
+    )
+    rows = [
+        Row("moe", card.name, "bf16", 1.0, n=n, k=k, experts=e, experts_per_token=c, tokens=t)
+        for n, k, e, c in ((14336, 4096, 8, 2), (768, 2048, 128, 8))
+        for t in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024)
+    ]
+    timed = [
+        replace(row, time_ms=float(s) * 1e3) for row, s in zip(rows, expert_layer_s(rows, card, true), strict=True)
+    ]
+    found = fit_moe(timed, card, "bf16")
+    assert found is not None
+    assert found[2] < 1
+    assert fit_moe(timed[:10], card, "bf16") is None
