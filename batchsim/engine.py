@@ -239,6 +239,7 @@ class Engine:
     def land(self, end_ns: int) -> None:
         """The step in flight is over; the next is planned. What that one grants a request that ended now is wasted."""
         batch = self.batch
+        batch.planning = False
         batch.flight_ticked, batch.flight_singly = False, set()
         self._ended = [request for request in self._ended if request.index in batch.seats or request.index in batch.queue]
         self.discarded = []

@@ -168,7 +168,7 @@ class PrefixCache(BlockPool):
 
     def release(self, request: Request, blocks: int, tokens: int) -> None:
         """Let go: the blocks of the first `tokens` tokens, which are published, stay cached."""
-        keyed = tokens // self.size
+        keyed = max(tokens // self.size, request.keyed)
         if request.path is None:
             request.path = self.contents.path(request.index)
         self._attach(request, keyed)
