@@ -50,7 +50,9 @@ def _scheduler(given: Mapping[str, Any], engine: Engine | None, gpu: Gpu | None)
         return dict(given)
     start = {}
     if engine is not None and engine.scheduler is not None and engine.scheduler.kind == given.get("kind"):
-        start = {key: value for key, value in engine.scheduler_defaults(gpu).items() if key in keys(cls)}
+        known = keys(cls)
+        start = {key: value for key, value in engine.scheduler_defaults(gpu).items() if key in known}
+        start |= {key: getattr(engine, key) for key in ("async_scheduling", "enable_prefix_caching") if key in known}
     if (sized := getattr(cls, "sized", None)) is not None:
         start |= _clamped(given, {key: start.get(key, default_of(cls, key)) for key in sized}, *sized)
     return dict(given) | {key: value for key, value in start.items() if given.get(key) is None}

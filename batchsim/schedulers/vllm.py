@@ -38,7 +38,7 @@ class Vllm:
     max_num_queued_reqs: Annotated[
         int | None, Field(ge=1, description="front-end limit on the waiting requests; beyond it they are rejected")
     ] = None
-    enable_prefix_caching: Annotated[bool, Field(description="share the KV of equal prompt beginnings")] = False
+    enable_prefix_caching: Annotated[bool, Field(description="share the KV of equal prompt beginnings")] = True
     async_scheduling: Annotated[bool, Field(description="plan one step ahead of the GPU")] = False
 
     sized: ClassVar[tuple[str, str]] = ("max_num_seqs", "max_num_batched_tokens")
