@@ -8,11 +8,13 @@ from typing import Any
 
 
 class Buddy:
-    """`total` blocks, cut greedily into power-of-two arenas of at most `arena` blocks; pieces at the lowest address first."""
+    """`total` blocks, cut greedily into power-of-two arenas of at most `arena` blocks; lowest address first."""
 
     def __init__(self, total: int, arena: int) -> None:
         self.largest = 0
-        self._free: list[list[int]] = [[] for _ in range(arena.bit_length())]  # by order: starts of free pieces, ascending
+        self._free: list[list[int]] = [
+            [] for _ in range(arena.bit_length())
+        ]  # by order: starts of free pieces, ascending
         self._held: dict[int, tuple[int, int]] = {}  # by owner: start, order
         start = 0
         while start < total:
@@ -26,7 +28,7 @@ class Buddy:
         return blocks <= self.largest
 
     def take(self, owner: int, blocks: int) -> int:
-        """A piece of at least `blocks` blocks for an owner; returns its size, or 0 where no free piece is large enough."""
+        """A piece of at least `blocks` blocks for an owner; returns its size, or 0 where no free one will do."""
         order = (blocks - 1).bit_length()
         found = next((larger for larger in range(order, len(self._free)) if self._free[larger]), None)
         if found is None:

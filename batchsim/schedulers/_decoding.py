@@ -33,5 +33,7 @@ def _all_fit(b: Batch, always_one: bool, worst: Badness | None) -> bool:
 
 
 def _last(b: Batch, worst: Badness | None) -> Request:
-    decoding = (request for request in reversed(b.running.values()) if request.index not in b.prefilling)
-    return next(decoding) if worst is None else max(decoding, key=worst)
+    decoding = [request for request in b.running.values() if request.index not in b.prefilling]
+    if worst is None:
+        return decoding[-1]
+    return max(decoding, key=worst)

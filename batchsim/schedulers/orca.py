@@ -22,13 +22,15 @@ class Orca:
     reserve: Annotated[
         Literal["max", "pow2", "oracle"] | None,
         Field(
-            description="tokens reserved: absent prompt + max_tokens; max max_model_len; pow2 prompt + real output rounded up "
-            "to a power of two; oracle prompt + real output"
+            description="tokens reserved: absent prompt + max_tokens; max max_model_len; pow2 prompt + real output "
+            "rounded up to a power of two; oracle prompt + real output"
         ),
     ] = None
     allocator: Annotated[
         Literal["tokens", "buddy"],
-        Field(description="tokens: just the blocks reserved; buddy: rounded up to a power of two, contiguous and aligned"),
+        Field(
+            description="tokens: just the blocks reserved; buddy: rounded up to a power of two, contiguous and aligned"
+        ),
     ] = "tokens"
     arena_tokens: Annotated[int, Field(ge=1, description="largest arena that buddy cuts the pool into, tokens")] = 2048
     _buddy: Buddy | None = field(default=None, init=False, repr=False)

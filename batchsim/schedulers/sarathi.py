@@ -19,8 +19,12 @@ class Sarathi:
 
     chunk_size: Annotated[int, Field(ge=1, description="token budget of a step, decodes included")] = 512
     max_num_seqs: Annotated[int, Field(ge=1, description="seats: requests that run at once")] = 128
-    watermark: Annotated[float, Field(ge=0, lt=1, description="share of the blocks that an admission leaves free")] = 0.01
-    hybrid: Annotated[bool, Field(description="decodes and chunks share a step; false: steps of each take turns")] = True
+    watermark: Annotated[float, Field(ge=0, lt=1, description="share of the blocks that an admission leaves free")] = (
+        0.01
+    )
+    hybrid: Annotated[bool, Field(description="decodes and chunks share a step; false: steps of each take turns")] = (
+        True
+    )
     _chunks_last: bool = field(default=False, init=False, repr=False)  # whether the last step was one of chunks
 
     headroom: ClassVar[int] = 1
@@ -75,7 +79,7 @@ class Sarathi:
             if b.step.preempted:  # the evicted lead the queue, and none of them comes back in this step
                 return
             tokens = min(known, budget)
-            if not b.admit(head, tokens, hold_tokens=known, spare=spare):
+            if not b.admit(head, tokens, hold_tokens=known if tokens < known else 0, spare=spare):
                 return
             budget -= tokens
 

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's in-flight batching: a capacity scheduler picks who fits in memory, a micro-batch scheduler who computes."""
+"""TensorRT-LLM's in-flight batching: one stage picks who fits in memory, the next who computes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ class TensorrtLlm:
     capacity_scheduler_policy: Annotated[
         Literal["GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"],
         Field(
-            description="reserve prompt + max_tokens; or blocks for the next step, pausing the newest when they run out; or "
-            "reserve, and take new ones only when nothing runs"
+            description="reserve prompt + max_tokens; or blocks for the next step, pausing the newest when they run "
+            "out; or reserve, and take new ones only when nothing runs"
         ),
     ] = "GUARANTEED_NO_EVICT"
     max_batch_size: Annotated[int, Field(ge=1, description="requests of a step, and seats")] = 2048
     max_num_tokens: Annotated[int, Field(ge=1, description="token budget of a step")] = 8192
-    enable_chunked_prefill: Annotated[bool, Field(description="cut prompts to the token budget, in whole blocks")] = False
+    enable_chunked_prefill: Annotated[bool, Field(description="cut prompts to the token budget, in whole blocks")] = (
+        False
+    )
     context_chunking_policy: Annotated[
         Literal["FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"],
         Field(description="who gets a budget that is too small: the first as much as fits, or all a block in turn"),
@@ -74,13 +76,13 @@ class TensorrtLlm:
     def _pause(self, b: Batch, by_arrival: bool) -> None:
         """MAX_UTILIZATION: the last started request is paused until the next step's blocks are there."""
         if by_arrival:
-            _pause_by_arrival(b, self.max_batch_size)
+            _pause_by_arrival(b)
             return
         while b.blocks_due() > b.free:
             b.preempt(b.newest())
 
     def _fitting(self, b: Batch, by_arrival: bool, hopeless: list[tuple[Request, str]]) -> Iterable[Request]:
-        """Contexts in order, started and new, as far as seats and memory reach; `hopeless` gathers who can never start."""
+        """Contexts in order, started and new, as far as seats and memory reach; into `hopeless` who never can start."""
         started = list(b.prefilling.values())
         fresh: Iterable[Request] = ()
         if not (self.capacity_scheduler_policy == "STATIC_BATCH" and b.seats):
@@ -193,10 +195,10 @@ def _rest(request: Request) -> int:
     return request.known_tokens - request.computed_tokens
 
 
-def _pause_by_arrival(b: Batch, seats: int) -> None:
+def _pause_by_arrival(b: Batch) -> None:
     """Started requests in order of arrival, with waiting ones among them, each claim the next step's blocks."""
     line = sorted([*b.seats.values(), *b.queue.values()], key=_rank)
-    free, taken, place = b.free, 0, 0
+    free, place = b.free, 0
     while place < len(line):
         request = line[place]
         started = request.index in b.seats
@@ -204,8 +206,8 @@ def _pause_by_arrival(b: Batch, seats: int) -> None:
             need = b.blocks_for(request.known_tokens)
         else:
             need = 0 if request.index in b.prefilling else b.blocks_due(request)
-        if need <= free and taken < seats:
-            free, taken, place = free - need, taken + 1, place + 1
+        if need <= free:
+            free, place = free - need, place + 1
             continue
         last = next((later for later in range(len(line) - 1, place - 1, -1) if line[later].index in b.seats), None)
         if last is None:

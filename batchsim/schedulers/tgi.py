@@ -1,4 +1,4 @@
-"""TGI's batcher (text-generation-inference, v3): no eviction, memory reserved to the end, decodes gathered between prefills."""
+"""The batcher of text-generation-inference (TGI, v3): memory reserved to the end, nobody evicted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from batchsim.batch import Batch
 from batchsim.request import Request
-from batchsim.scheduler import DEAF, ONCE, STEADY, Verdict
+from batchsim.scheduler import DEAF, ONCE, STEADY, Until, Verdict
 from batchsim.schedulers._reserving import limit_tokens, over_pool
 
 
@@ -18,19 +18,30 @@ from batchsim.schedulers._reserving import limit_tokens, over_pool
 class Tgi:
     """TGI: whoever fits to the end may enter; prompts in chunks beside decodes, or alone once enough have gathered."""
 
-    max_concurrent_requests: Annotated[int, Field(ge=1, description="requests here at once; beyond it they are refused")] = 128
+    max_concurrent_requests: Annotated[
+        int, Field(ge=1, description="requests here at once; beyond it they are refused")
+    ] = 128
     waiting_served_ratio: Annotated[
-        float, Field(ge=0, allow_inf_nan=False, description="waiting per running request that interrupts decoding (no chunking)")
+        float,
+        Field(
+            ge=0, allow_inf_nan=False, description="waiting per running request that interrupts decoding (no chunking)"
+        ),
     ] = 0.3
     max_waiting_tokens: Annotated[
-        int, Field(ge=0, description="steps since the last prefill after which any waiting request interrupts (no chunking)")
+        int,
+        Field(
+            ge=0, description="steps since the last prefill after which any waiting request interrupts (no chunking)"
+        ),
     ] = 20
     max_batch_prefill_tokens: Annotated[int, Field(ge=1, description="token budget of a prefill")] = 4096
     max_batch_total_tokens: Annotated[
-        int | None, Field(ge=1, description="KV tokens of all running together, one block of them kept back; absent: the pool")
+        int | None,
+        Field(ge=1, description="KV tokens of all running together, one block of them kept back; absent: the pool"),
     ] = None
     max_batch_size: Annotated[int | None, Field(ge=1, description="seats, where prompts are not chunked")] = None
-    prefill_chunking: Annotated[bool, Field(description="chunks of prompts run beside decodes, as flash models do")] = True
+    prefill_chunking: Annotated[bool, Field(description="chunks of prompts run beside decodes, as flash models do")] = (
+        True
+    )
     _prefill_tick: int = field(default=0, init=False, repr=False)  # of the decode clock, at the last prefill
     _owes_decode: bool = field(default=False, init=False, repr=False)  # a prefill paused the decodes, which now come
 
@@ -39,28 +50,33 @@ class Tgi:
         here = len(b.queue) + len(b.seats)
         if here >= self.max_concurrent_requests:
             return f"{here} requests are here, max_concurrent_requests {self.max_concurrent_requests}"
-        if not self.prefill_chunking and request.prompt_tokens > self._budget(b, 0):
-            return f"prompt of {request.prompt_tokens} tokens exceeds max_batch_prefill_tokens {self._budget(b, 0)} unchunked"
+        most = self._budget(b, 0)
+        if not self.prefill_chunking and request.prompt_tokens > most:
+            return f"prompt of {request.prompt_tokens} tokens exceeds max_batch_prefill_tokens {most} unchunked"
         tokens = limit_tokens(request, b) - 1
         return over_pool(tokens, b.blocks_for(tokens), b.pool.total - self._withheld(b))
 
-    def plan(self, b: Batch) -> Verdict:
+    def plan(self, b: Batch) -> Verdict | Until:
         """One pass over new and running ones; or, without chunking, a prefill alone or a decode."""
         if self.prefill_chunking:
             return self._plan_chunked(b)
-        if not b.seats or not self._owes_decode:
+        looked = not (b.seats and self._owes_decode)
+        if looked:
             paused = bool(b.seats)
             if self._prefill(b):
                 self._prefill_tick, self._owes_decode = b.clock.ticks, paused
                 return ONCE
         self._owes_decode = False
+        waited = self._waited(b)
         self._decode(b)
-        return self._verdict_unchunked(b)
+        if b.queue and not looked:
+            return ONCE
+        return self._verdict_unchunked(b, waited)
 
     # -- with chunking -----------------------------------------------------------------------------------------------
 
     def _plan_chunked(self, b: Batch) -> Verdict:
-        """Everyone running has at least one token in the pass; what is left goes to unfinished prompts, then to new ones."""
+        """Everyone running has at least one token; what is left goes to unfinished prompts, then to new ones."""
         self._decode(b)
         left = self.max_batch_prefill_tokens - len(b.seats)
         for request in list(b.prefilling.values()):
@@ -99,9 +115,13 @@ class Tgi:
         return True
 
     def _smallest(self, b: Batch) -> int:
-        if not b.seats or 1 + b.clock.ticks - self._prefill_tick >= self.max_waiting_tokens:
+        if not b.seats or self._waited(b) >= self.max_waiting_tokens:
             return 0
         return int(len(b.seats) * self.waiting_served_ratio)
+
+    def _waited(self, b: Batch) -> int:
+        """Steps since the last prefill, that one included."""
+        return 1 + b.clock.ticks - self._prefill_tick
 
     def _fitting(self, b: Batch) -> list[Request]:
         """The head of the queue, as far as budget, seats and reservations reach."""
@@ -117,12 +137,16 @@ class Tgi:
             taken.append(request)
         return taken
 
-    def _verdict_unchunked(self, b: Batch) -> Verdict:
+    def _verdict_unchunked(self, b: Batch, waited: int) -> Verdict | Until:
         if not b.step.tick:
             return ONCE
         if not b.queue:
             return STEADY
-        return ONCE if self._fitting(b) else DEAF  # enough must gather or time pass; or the head waits for a departure
+        if not self._fitting(b):
+            return DEAF  # the head waits for a departure
+        return Until(
+            STEADY, ticks=self.max_waiting_tokens - waited
+        )  # until enough have gathered, or long enough passed
 
     # -- both --------------------------------------------------------------------------------------------------------
 

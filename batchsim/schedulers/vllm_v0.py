@@ -10,7 +10,7 @@ from pydantic import Field
 
 from batchsim.batch import Batch
 from batchsim.request import Request
-from batchsim.scheduler import DEAF, ONCE, STEADY, Verdict
+from batchsim.scheduler import DEAF, ONCE, STEADY, Until, Verdict
 from batchsim.schedulers._decoding import decode_all
 
 
@@ -27,13 +27,21 @@ class VllmV0:
         Field(description="order of the queue; under priority, lower is more urgent and evicts worse running requests"),
     ] = "fcfs"
     scheduler_delay_factor: Annotated[
-        float, Field(ge=0, allow_inf_nan=False, description="a prompt waits this many times the last prompt step's duration")
+        float,
+        Field(ge=0, allow_inf_nan=False, description="a prompt waits this many times the last prompt step's duration"),
     ] = 0.0
-    watermark: Annotated[float, Field(ge=0, lt=1, description="share of the blocks that an admission leaves free")] = 0.01
+    watermark: Annotated[float, Field(ge=0, lt=1, description="share of the blocks that an admission leaves free")] = (
+        0.01
+    )
     early_release: Annotated[
-        bool, Field(description="rules of the first releases: evict whenever no block at all is free, even if none is needed")
+        bool,
+        Field(
+            description="rules of the first releases: evict whenever no block at all is free, even if none is needed"
+        ),
     ] = False
-    _prompts_at_ns: int | None = field(default=None, init=False, repr=False)  # when the last step began, if one of prompts
+    _prompts_at_ns: int | None = field(
+        default=None, init=False, repr=False
+    )  # when the last step began, if one of prompts
     _prompts_took_ns: int = field(default=0, init=False, repr=False)
 
     @property
@@ -50,7 +58,7 @@ class VllmV0:
         """A prompt over the token limit, or one that never leaves the watermark free."""
         return self._too_long(request.prompt_tokens, b) or self._over_watermark(request.prompt_tokens, b)
 
-    def plan(self, b: Batch) -> Verdict:
+    def plan(self, b: Batch) -> Verdict | Until:
         """Prompts alone if any can start; else a token for everyone."""
         waits = self._time_prompts(b)
         dropped = False
@@ -65,7 +73,7 @@ class VllmV0:
             return ONCE  # a step that drops a prompt as too long does nothing else
         if b.seats:
             decode_all(b, always_one=self.early_release, worst=_worst if self.policy == "priority" else None)
-        return self._verdict(b)
+        return self._verdict(b, waits)
 
     def _time_prompts(self, b: Batch) -> float:
         """The age, ns, that the oldest waiting request must exceed before prompts start beside running requests."""
@@ -80,7 +88,7 @@ class VllmV0:
         spare = int(self.watermark * b.pool.total)
         delayed, dropped = bool(self.scheduler_delay_factor and b.seats), False
         while (head := b.queue.head()) is not None:
-            if delayed and b.now_ns - min(request.arrival_ns for request in b.queue.values()) <= waits:
+            if delayed and b.now_ns - self._oldest_ns(b, head) <= waits:
                 break
             known = head.known_tokens
             reason = self._too_long(known, b) or (None if self.early_release else self._over_watermark(known, b))
@@ -92,6 +100,10 @@ class VllmV0:
                 break
             left -= known
         return dropped
+
+    def _oldest_ns(self, b: Batch, head: Request) -> int:
+        """The earliest arrival that waits; by arrival, with the evicted in front, it is the head."""
+        return head.arrival_ns if self.policy == "fcfs" else min(each.arrival_ns for each in b.queue.values())
 
     def _evict_for_the_best(self, b: Batch) -> None:
         """Running requests worse than the best waiting one leave, worst first, until it could start."""
@@ -119,11 +131,14 @@ class VllmV0:
             return None
         return f"prompt needs {need} KV blocks and the watermark {spare}, the cache has {b.pool.total}"
 
-    def _verdict(self, b: Batch) -> Verdict:
+    def _verdict(self, b: Batch, waits: float) -> Verdict | Until:
         if not b.step.tick or b.step.preempted:
             return ONCE
         if b.queue and self.scheduler_delay_factor:
-            return ONCE  # the clock may let the next prompt in
+            if self.policy == "priority":
+                return ONCE  # as blocks run out while the best one waits, somebody has to go
+            due_ns = self._oldest_ns(b, next(iter(b.queue.values()))) + waits
+            return STEADY if b.now_ns > due_ns else Until(STEADY, ns=int(due_ns) + 1)
         if self.policy == "fcfs" and (b.queue or len(b.seats) >= self.max_num_seqs):
             return DEAF  # a seat or blocks are missing, until somebody leaves
         return STEADY

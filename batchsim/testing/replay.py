@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from batchsim.assembly import cache
 from batchsim.batch import Entry
 from batchsim.engine import Engine
 from batchsim.errors import InvalidInput, problem
@@ -21,7 +22,6 @@ from batchsim.recorder import Recorder
 from batchsim.request import Request
 from batchsim.scheduler import Scheduler
 from batchsim.schedulers.vllm import Vllm
-from batchsim.simulation import cache
 from batchsim.testing import sarathi, sglang
 from batchsim.workload.columns import Prefixes
 

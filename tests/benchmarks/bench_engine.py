@@ -79,7 +79,7 @@ def cost_of_a_step() -> None:
         described = given(
             {"kind": "vllm", "enable_prefix_caching": False}, requests=seqs, arrivals={"kind": "burst"},
             prompt_tokens={"kind": "fixed", "tokens": 16}, output_tokens={"kind": "fixed", "tokens": steps},
-        )  # fmt: skip
+        ) | {"kv_cache": {"num_blocks": 200_000}}  # fmt: skip
         runs[f"{seqs} running"] = runner(described, stepwise=True)
     medians = alternating(runs)
     small, large = medians.values()

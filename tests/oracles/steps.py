@@ -1,4 +1,4 @@
-"""What the oracles of TGI and TensorRT-LLM share: requests, a count of blocks, and a run of equal steps by a step number.
+"""What several oracles share: requests, a count of blocks, and a run of equal steps by a step number.
 
 Step t begins when step t - 1 ends; a request that arrives at t is seen by step t. Nothing here is quick or clever.
 """
@@ -93,23 +93,25 @@ class Server:
         """The steps until everybody is done."""
         steps: list[Step] = []
         now = 0
+        self.arrive(now, refuse)
         while not all(request.done for request in self.requests):
-            for request in self.requests:
-                if request.arrival == now:
-                    self.waiting.append(request)
-                    if refuse(request):
-                        self.reject(request)
-            while True:
-                self.sched, self.preempted = [], []
-                schedule()
-                if not self.sched and not self.preempted:
-                    break
+            self.sched, self.preempted = [], []
+            schedule()
+            if self.sched or not self.preempted:  # a step that only evicts takes no time
+                now += 1
+                self.arrive(now, refuse)
+            if self.sched or self.preempted:
                 steps.append(self.finish())
-                if steps[-1]["sched"]:
-                    break
-            now += 1
             assert now < 100_000
         return steps
+
+    def arrive(self, now: int, refuse: Callable[[Request], bool]) -> None:
+        """Arrivals come before the ends of a step at the same instant."""
+        for request in self.requests:
+            if request.arrival == now:
+                self.waiting.append(request)
+                if refuse(request):
+                    self.reject(request)
 
     def finish(self) -> Step:
         """The end of a step: tokens come, and those who have all of theirs leave."""

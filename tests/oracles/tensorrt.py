@@ -1,4 +1,4 @@
-"""TensorRT-LLM's two stages written out plainly, one step at a time: `run(scenario)` returns the steps of a `steps.Server`."""
+"""TensorRT-LLM's two stages written out plainly on `steps.Server`: `run(scenario)` returns the steps."""
 
 from __future__ import annotations
 
