@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from batchsim.scenario import Scenario, load
     from batchsim.simulation import Run, simulate
+    from batchsim.study import compare, largest, plan, saturation, sweep
 
-__all__ = ["Run", "Scenario", "load", "simulate"]
+__all__ = ["Run", "Scenario", "compare", "largest", "load", "plan", "saturation", "simulate", "sweep"]
 
+_STUDIES = ("compare", "largest", "plan", "saturation", "sweep")
 _HOME = {"load": "scenario", "Scenario": "scenario", "simulate": "simulation", "Run": "simulation"}
+_HOME |= dict.fromkeys(_STUDIES, "study")
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,8 @@ ROWS = 40
 CURVE = (
     ("served/s", "request_throughput", number), ("goodput/s", "request_goodput", number),
     ("TTFT p50", "p50_ttft_ms", duration), ("TTFT p99", "p99_ttft_ms", duration), ("TPOT p99", "p99_tpot_ms", duration),
-    ("E2E p99", "p99_e2el_ms", duration), ("KV peak", "kv_peak_fraction", percent), ("busy", "gpu_busy_fraction", percent),
+    ("E2E p99", "p99_e2el_ms", duration), ("KV peak", "kv_peak_fraction", percent),
+    ("busy", "gpu_busy_fraction", percent),
 )  # fmt: skip
 
 
@@ -29,9 +30,11 @@ def sweep_table(whole: Values, *, computed: int, out: str) -> RenderableType:
     table = Table(box=None, padding=(0, 1), show_edge=False)
     keys = list(whole["over"])
     for key in keys:
-        table.add_column(key.rpartition(".")[2], justify="right", header_style="bold")
+        table.add_column(
+            key.rpartition(".")[2].replace("_", " "), justify="right", header_style="bold", overflow="fold"
+        )
     for label, _, _ in CURVE:
-        table.add_column(label, justify="right", header_style="dim")
+        table.add_column(label, justify="right", header_style="dim", no_wrap=True)
     for entry in whole["curve"][:ROWS]:
         mark = " !" if entry["stable"] is False else ""
         cells = [form(entry.get(column)) for _, column, form in CURVE]
@@ -42,7 +45,10 @@ def sweep_table(whole: Values, *, computed: int, out: str) -> RenderableType:
     lines += [_knee(name, entry) for name, entry in whole["knees"].items()]
     for name, found in whole.get("saturation", {}).items():
         lines.append(f"{name + ': ' if name else ''}saturation at {number(found['rate_per_s'])} req/s (to 1 %)")
-    lines.append(f"{len(whole['rows']):,} runs ({computed:,} now, the others from the store) · {whole['interval']} · files in {out}")
+    lines.append(
+        f"{len(whole['rows']):,} runs ({computed:,} now, the others from the store) "
+        f"· {whole['interval']} · files in {out}"
+    )
     return Group(table, Text(""), *(Text(f" {line}", overflow="fold") for line in lines))
 
 
@@ -84,16 +90,22 @@ def answer(whole: Values) -> str:
     if whole["status"] == "infeasible":
         return f"infeasible with any number of replicas of {hardware}: {whole['reason']}"
     if whole["status"] == "over_max_replicas":
-        return f"no plan within {whole['max_replicas']:,} replicas of {hardware}: {whole['reason']} (raise --max-replicas)"
+        return (
+            f"no plan within {whole['max_replicas']:,} replicas of {hardware}: {whole['reason']} (raise --max-replicas)"
+        )
     rate = f"{number(whole['rate_per_s'])} req/s" if whole["rate_per_s"] is not None else "this traffic"
     if whole["traffic"] is not None:
         rate += " (the busiest window)"
     cost = "" if whole["cost_per_hour"] is None else f", for ${whole['cost_per_hour']:,.2f} an hour"
-    text = f"{_count(whole['replicas'], 'replica')} of {hardware} {'serves' if whole['replicas'] == 1 else 'serve'} {rate} with {_met(whole['targets'])}{cost}."
+    serve = "serves" if whole["replicas"] == 1 else "serve"
+    text = f"{_count(whole['replicas'], 'replica')} of {hardware} {serve} {rate} with {_met(whole['targets'])}{cost}."
     lost = whole["one_replica_lost"]
     if lost is not None and lost["replicas"]:
-        missed = [_figure(name, _worst(name, target)) for name, target in lost["targets"].items() if _misses(name, target)]
-        text += f" {_count(lost['replicas'], 'replica')} {'does' if lost['replicas'] == 1 else 'do'} not: {', '.join(missed)}."
+        missed = [
+            _figure(name, _worst(name, target)) for name, target in lost["targets"].items() if _misses(name, target)
+        ]
+        do = "does" if lost["replicas"] == 1 else "do"
+        text += f" {_count(lost['replicas'], 'replica')} {do} not: {', '.join(missed)}."
     return text
 
 
@@ -109,7 +121,9 @@ def _count(many: int, word: str) -> str:
 
 
 def _met(found: Values) -> str:
-    return " and ".join(f"{_figure(name, target['worst'])} ({_sign(name)} {_limit(name, target)})" for name, target in found.items())
+    return " and ".join(
+        f"{_figure(name, target['worst'])} ({_sign(name)} {_limit(name, target)})" for name, target in found.items()
+    )
 
 
 def _is_share(name: str) -> bool:
@@ -156,7 +170,8 @@ def _sizes(whole: Values) -> RenderableType:
     for entry in whole["evidence"]:
         cells = [
             " · ".join(
-                percent(value) if _is_share(name) else "∞" if value is None else duration(value) for value in target["per_seed"]
+                percent(value) if _is_share(name) else "∞" if value is None else duration(value)
+                for value in target["per_seed"]
             )
             for name, target in entry["targets"].items()
         ]
@@ -176,7 +191,16 @@ def _options(options: Sequence[Values]) -> RenderableType:
         table.add_column(name, justify="right", header_style="dim")
     for entry in options:
         plan = entry["status"] == "plan"
-        values = [_figure("", entry["targets"][name]["worst"]).strip() if not _is_share(name) else percent(entry["targets"][name]["worst"]) for name in names] if plan else ["–"] * len(names)
+        values = (
+            [
+                _figure("", entry["targets"][name]["worst"]).strip()
+                if not _is_share(name)
+                else percent(entry["targets"][name]["worst"])
+                for name in names
+            ]
+            if plan
+            else ["–"] * len(names)
+        )
         table.add_row(
             *(_shown(value) for value in entry["point"].values()),
             entry["status"], _dash(entry["replicas"]), _dash(entry["gpus"]),
@@ -198,9 +222,15 @@ def _facts_of(whole: Values) -> list[tuple[str, str]]:
             text += f": the plan is used to {percent(whole['utilisation'])}"
         rows.append(("lower bound", text))
     if whole["binding"] is not None:
-        rows.append(("binds", f"{whole['binding']} ({percent(whole['pressure'][whole['binding']])} of the busy time short of it): {whole['helps']}"))
+        share = percent(whole["pressure"][whole["binding"]])
+        rows.append(("binds", f"{whole['binding']}, in {share} of the busy time: {whole['helps']}"))
     if whole["max_rate_per_s"] is not None:
-        rows.append(("headroom", f"{percent(whole['headroom'])}: the targets hold up to {number(whole['max_rate_per_s'])} req/s"))
+        rows.append(
+            (
+                "headroom",
+                f"{percent(whole['headroom'])}: the targets hold up to {number(whole['max_rate_per_s'])} req/s",
+            )
+        )
     lost = whole["one_replica_lost"]
     if lost is not None:
         hold = "holds" if lost["replicas"] == 1 else "hold"
@@ -259,5 +289,9 @@ def _traffic(whole: Values) -> list[tuple[str, str]]:
 def _provenance(whole: Values, wall_s: float, out: str | None) -> str:
     seeds = ", ".join(map(str, whole["seeds"][:8])) + (" …" if len(whole["seeds"]) > 8 else "")
     where = f"files in {out}" if out else "--out DIR keeps the files"
-    far = f" · {percent(whole['extrapolated'])} of the steps outside the calibrated range" if whole["extrapolated"] else ""
+    far = (
+        f" · {percent(whole['extrapolated'])} of the steps outside the calibrated range"
+        if whole["extrapolated"]
+        else ""
+    )
     return f"in {wall_s:.1f} s, seeds {seeds or 'none'}, the same for every size{far}; {where}"

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from batchsim.cli import options
-from batchsim.errors import InvalidInput, Problem
 
 
 def command(
@@ -24,24 +23,18 @@ def command(
 ) -> int:
     """Several schedulers side by side. All get the same requests."""
     kinds = [kind.strip() for kind in schedulers.split(",")]
-    if len(set(kinds)) < len(kinds) or not all(kinds):
-        raise InvalidInput([Problem("--schedulers", "must be different kinds, with commas between", repr(schedulers))])
     base = options.load(scenario, set_, seed)
     folder = options.folder(out)
-    scenarios = {kind: base.replace({"scheduler.kind": kind}) for kind in kinds}
-    from batchsim.scenario import resolve
-    from batchsim.simulation import simulate
+    from batchsim.study import compare
 
-    workload = resolve(base).draw()
-    runs = {kind: simulate(changed, workload=workload) for kind, changed in scenarios.items()}
-    for kind, run in runs.items():
-        options.warn((f"{kind}: {warning}" for warning in run.summary["warnings"]), quiet)
-        if folder is not None:
-            run.write(folder / kind, format=format)
+    result = compare(base, kinds)
+    options.warn(result.warnings, quiet)
+    if folder is not None:
+        result.write(folder, format=format)
     if json:
-        options.print_json({kind: run.summary for kind, run in runs.items()})
+        options.print_json({kind: run.summary for kind, run in result.items()})
     else:
         from batchsim.cli import printing
 
-        printing.compare_table(runs)
-    return 0 if any(run.summary["completed"] for run in runs.values()) else 3
+        printing.compare_table(result)
+    return 0 if any(run.summary["completed"] for run in result.values()) else 3
