@@ -67,8 +67,8 @@ def write_trace(path: Path, records: Records, window: Window | None = None) -> t
     if end_ns < asked_ns:
         wanted_s = min(asked_ns, records.end_ns) / 1e9
         note = (
-            f"trace.json stops at {end_ns / 1e9:.6g} s, short of {wanted_s:.6g} s: it may have about {MAX_EVENTS:,} events; "
-            "--trace-window START:END (seconds) picks another part"
+            f"trace.json stops at {end_ns / 1e9:.6g} s, short of {wanted_s:.6g} s: it may have about "
+            f"{MAX_EVENTS:,} events; --trace-window START:END (seconds) picks another part"
         )
 
     def fill(stream: IO[Any]) -> None:

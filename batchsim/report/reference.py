@@ -1,4 +1,4 @@
-"""The page docs/reference/outputs.md, made from `fields`: `python -m batchsim.report.reference > docs/reference/outputs.md`."""
+"""The page docs/reference/outputs.md, made from `fields`: what `python -m batchsim.report.reference` prints."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def _sections() -> Iterable[str]:
     yield from (f"- `{name}`: {meaning}" for name, meaning in fields.LATENCIES.items())
     yield "\nThe `client_queue` and `from_schedule` ones are there where `workload.max_concurrency` is set.\n"
     yield from _table(fields.STATISTICS)
-    yield from _section("requests.csv, requests.parquet", "One row a request, in the order of the file.", fields.REQUESTS)
+    yield from _section("requests.csv, requests.parquet", "One row a request, in file order.", fields.REQUESTS)
     yield from _section(
         "iterations.csv", "One row a step, or a run of equal decode steps, by replica and time. Idle time has no row.",
         fields.ITERATIONS,
     )  # fmt: skip
     yield from _section("steps.jsonl (`--step-log`)", "One line a step, every request named.", fields.STEPS)
     yield from _section(
-        "trace.json (`--trace`)", "Chrome trace events; open it in ui.perfetto.dev. A process a replica.", fields.PERFETTO
+        "trace.json (`--trace`)", "Chrome trace events, for ui.perfetto.dev. A process a replica.", fields.PERFETTO
     )
     yield (
         "## timeline.png, latency.png\n\nWho ran when (waiting, prefill, decode, evicted) while the first requests "

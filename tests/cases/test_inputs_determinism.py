@@ -16,12 +16,21 @@ import yaml
 from batchsim.scenario import scenario
 from batchsim.simulation import simulate
 
-LENGTHS = {"prompt_tokens": {"kind": "lognormal", "mean": 300, "p99": 1200}, "output_tokens": {"kind": "geometric", "mean": 60}}
+LENGTHS = {
+    "prompt_tokens": {"kind": "lognormal", "mean": 300, "p99": 1200},
+    "output_tokens": {"kind": "geometric", "mean": 60},
+}
 
 
 def a_class(name: str, share: float, priority: int) -> dict[str, Any]:
     """A class of traffic with a tenant of its own and a shared system prompt."""
-    return {"name": name, "share": share, "tenant": f"tenant-{name}", "priority": priority, "shared_prefix_tokens": 64} | LENGTHS
+    return {
+        "name": name,
+        "share": share,
+        "tenant": f"tenant-{name}",
+        "priority": priority,
+        "shared_prefix_tokens": 64,
+    } | LENGTHS
 
 
 CASE: dict[str, Any] = {
@@ -61,7 +70,7 @@ def files_of(folder: Path, given: dict[str, Any], hash_seed: str) -> dict[str, b
 
 
 def test_processes_write_the_same_bytes(tmp_path: Path) -> None:
-    """A11: with PYTHONHASHSEED 0, 1 and random, and with the keys reordered, every file is the same, pictures included."""
+    """A11: with PYTHONHASHSEED 0, 1 and random, and the keys reordered, every file is the same, pictures too."""
     first = files_of(tmp_path / "0", CASE, "0")
     assert set(first) == {
         "summary.json", "requests.csv", "iterations.csv", "steps.jsonl", "trace.json", "timeline.png", "latency.png",
@@ -94,9 +103,13 @@ def changed(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     "change",
     [
         lambda case: case.update(slo={"ttft_ms": 100, "itl_ms": 20}),
-        lambda case: case["scheduler"].update(kind="static", batch_size=4)
-        or [case["scheduler"].pop(key) for key in ("policy", "enable_prefix_caching", "max_num_seqs")],
-        lambda case: case["workload"]["mix"][1].update(cancel_ms=400, max_tokens={"kind": "uniform", "mean": 500, "range_ratio": 0.5}),
+        lambda case: (
+            case["scheduler"].update(kind="static", batch_size=4)
+            or [case["scheduler"].pop(key) for key in ("policy", "enable_prefix_caching", "max_num_seqs")]
+        ),
+        lambda case: case["workload"]["mix"][1].update(
+            cancel_ms=400, max_tokens={"kind": "uniform", "mean": 500, "range_ratio": 0.5}
+        ),
         lambda case: case.update(replicas=2),
     ],
     ids=["metric", "scheduler", "limits and cancellation", "replicas"],

@@ -45,7 +45,7 @@ def test_a_file_that_does_not_fit_is_one_line_and_no_file(tmp_path: Path, argume
 
     out = tmp_path / "out"
     done = subprocess.run(
-        [*RUN, *arguments, "--out", str(out)], capture_output=True, text=True, preexec_fn=limit, check=False,  # noqa: PLW1509
+        [*RUN, *arguments, "--out", str(out)], capture_output=True, text=True, preexec_fn=limit, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""

@@ -226,7 +226,8 @@ def _records(everyone: list[One], table: list[dict[str, Any]], rules: Rules) -> 
         prefill_tokens=column("prefill_tokens"), prefill_s2_x2=column("prefill_tokens") * 0,
         decode_seqs=column("decode_seqs"), context_tokens=column("context_tokens"),
         padded_tokens=column("prefill_tokens") * 0, running=column("running"), waiting=column("waiting"),
-        kv_blocks_used=column("running") * 3, kv_blocks_first=column("kv_first") * 3, preempted=column("preempted"), tick_before=column("tick_before"),
+        kv_blocks_used=column("running") * 3, kv_blocks_first=column("kv_first") * 3,
+        preempted=column("preempted"), tick_before=column("tick_before"),
         steady_seqs=column("steady_seqs"), streaming_seqs=column("streaming_seqs"), first_fs=column("first_fs"),
         growth_fs=column("growth_fs"), start_frac_fs=int64(fs % FS_PER_NS for fs in start_fs),
     )  # fmt: skip

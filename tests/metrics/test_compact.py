@@ -20,7 +20,7 @@ BLOCKS = st.lists(st.lists(st.tuples(WHOLE, WHOLE, WHOLE), max_size=6), max_size
 @given(BLOCKS, st.sampled_from([0, 1 << 16]))
 @settings(max_examples=300, deadline=None)
 def test_what_is_put_away_comes_back(blocks: list[list[tuple[int, int, int]]], small: int) -> None:
-    """Rows in any blocks, of any widths in any order, give their columns; few rows as int64, many as narrow as can be."""
+    """Rows in any blocks, of any widths in any order, give their columns: few rows int64, many as narrow as can be."""
     table = Table(3)
     before, compact.SMALL = compact.SMALL, small
     try:

@@ -1,4 +1,4 @@
-"""Real input: the Mooncake and Azure traces, each run to its end through continuous batching, nobody and nothing lost."""
+"""Real input: the Mooncake and Azure traces, each run to its end by continuous batching, nothing lost."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def conserved(found: Run) -> None:
 @pytest.mark.parametrize("caching", [False, True], ids=["no cache", "prefix cache"])
 @pytest.mark.parametrize("name", FILES)
 def test_a_trace_runs_to_its_end(data: Path, name: str, caching: bool) -> None:
-    """Every request completes, or is rejected because prompt and output exceed the model's 131,072 tokens, both named."""
+    """Every request completes, or is rejected where prompt and output exceed 131,072 tokens, both named."""
     found = run(data, name, caching=caching)
     conserved(found)
     _, _, rows, too_long = FILES[name]
@@ -81,7 +81,7 @@ def test_a_longer_limit_rejects_nobody(data: Path) -> None:
 
 
 def test_the_cache_pays_where_prefixes_are_shared(data: Path) -> None:
-    """A cache of one GPU gets between a tenth and all of what an endless one would (37.3 % of the conversation trace)."""
+    """The cache of one GPU gets a tenth to all of what an endless one would (37.3 % of the conversations)."""
     found = run(data, "mooncake conversation", caching=True)
     share = found.summary["prefix_hit_tokens"] / int(found.records.requests.prompt_tokens.sum())
     assert 0.0373 < share < 0.373

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import tempfile
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from batchsim.workload import traces
 from batchsim.workload.describe import describe
 from batchsim.workload.fields import MAX_TIME_S, MAX_TOKENS, NS_PER_S
 from batchsim.workload.traces import plain, rows
+from batchsim.workload.traces.text import Block
 from tests.workload.inputs import same
 
 SAMPLES = {
@@ -182,3 +184,34 @@ def test_written_times_come_back_to_the_nanosecond(found: list[tuple[int, int]])
             work = traces.read(path).workload
             assert work.arrival_ns.tolist() == [ns - ordered[0][0] for ns, _ in ordered]
             assert work.prompt_tokens.tolist() == [tokens for _, tokens in ordered]
+
+
+NAMED = st.text(alphabet='ab",\\{}[]: \t01', max_size=5)
+VALUES = st.one_of(
+    NAMED.map(json.dumps), NAMED.map(lambda text: f'"{text}"'), st.integers(-2, 10**12).map(str),
+    st.sampled_from(["1.5", "01", ".5", "1.", "null", "[1,2]", '"', '""', '"a" ', "1e3"]),
+)  # fmt: skip
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=5), st.sampled_from(["id", "a"]))
+def test_the_fast_way_through_json_reads_what_the_decoder_reads(lines: list[tuple[str, str, str]], name: str) -> None:
+    """Lines of any values: the fast reader gives the cells that the JSON decoder gives, or leaves the block to it."""
+    text = "".join(f'{{"{name}": {one}, "n": {two}, "m": {three}}}\n' for one, two, three in lines)
+    wanted = {name: True, "n": True, "m": False}
+    fast = plain.plain_json(Block(1, text), wanted)
+    if fast is None:
+        return
+    slow = rows._json_chunk(Block(1, text), wanted)
+    assert not slow.broken
+    assert fast.lines.tolist() == slow.lines.tolist()
+    for column in wanted:
+        assert list(fast.columns[column].raw) == list(slow.columns[column].raw)
+
+
+def test_the_fast_way_takes_numbers_and_names() -> None:
+    """What most files hold does go the fast way."""
+    text = '{"id": "q-1", "n": 5, "m": 0.25}\n{"id": "", "n": 7, "m": 3}\n'
+    chunk = plain.plain_json(Block(1, text), {"id": True, "n": True, "m": True})
+    assert chunk is not None
+    assert list(chunk.columns["id"].raw) == ["q-1", ""]
