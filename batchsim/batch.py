@@ -396,6 +396,8 @@ class Batch:
             self.group.leave(request)
         self.pool.release(request, request.blocks, max(request.published, request._computed))
         del self.seats[request.index]
+        if self.resting:
+            self.resting.pop(request.index, None)  # a step planned ahead had let it rest
         request.ran_ns += self.now_ns - request.seated_ns
 
     def drop(self, request: Request) -> None:

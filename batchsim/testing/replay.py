@@ -67,11 +67,14 @@ class _Player:
         )
         self._arrivals: dict[int, list[Request]] = {}
         self._aborts: dict[int, list[Request]] = {}
+        made: dict[str, Request] = {}
         for place, row in enumerate(arrivals):
             request = _request(row, place, config["max_model_len"])
             self._arrivals.setdefault(int(row["arrival_step"]), []).append(request)
+            made[row["id"]] = request
+        for row in recording["requests"]:  # in the order of the file, as they are aborted
             if row.get("abort_step") is not None:
-                self._aborts.setdefault(int(row["abort_step"]), []).append(request)
+                self._aborts.setdefault(int(row["abort_step"]), []).append(made[row["id"]])
         self._ahead = bool(config.get("async_scheduling"))
         self._in_flight = False  # whether anybody decodes in the step planned before
         self._last_arrival = max(self._arrivals, default=-1)
