@@ -1,7 +1,8 @@
 """What the policies of this package share: continuous batching within seats and a token budget, as vLLM steps.
 
-In every step everyone past the prompt decodes, running prompts go on, then the queue is admitted in the policy's order. A
-policy says who comes next and who gives way; who is admitted with how many tokens, and how long a step holds, is said here.
+In every step everyone past the prompt decodes, running prompts go on, then the queue is admitted in the policy's
+order. A policy says who comes next and who gives way; who is admitted with how many tokens, and how long a step holds,
+is said here.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from batchsim.schedulers._door import Door
 Seats = Annotated[int, Field(ge=1, description="seats: requests that compute at once")]
 Budget = Annotated[int, Field(ge=1, description="token budget of a step; at least max_num_seqs")]
 Chunked = Annotated[bool, Field(description="cut prompts to the token budget")]
+Caching = Annotated[bool, Field(description="share the KV of equal prompt beginnings")]
 Reserve = Annotated[
     Literal["none", "declared"],
-    Field(description="KV held from admission on: what is computed, or prompt + max_tokens (without one, the real output)"),
+    Field(description="KV held from admission: what is computed, or prompt + max_tokens (without one, the output)"),
 ]
 SkipBlocked = Annotated[bool, Field(description="admit past a request whose blocks do not fit")]
-MaxOvertakes = Annotated[int, Field(ge=0, description="with skip_blocked: how often a blocked request is passed over at most")]
+MaxOvertakes = Annotated[
+    int, Field(ge=0, description="with skip_blocked: how often one request is passed over at most")
+]
 
 Victim = Callable[[Batch], Request]
 
@@ -35,9 +39,6 @@ class Keys(Protocol):
     max_num_seqs: int
     max_num_batched_tokens: int
     enable_chunked_prefill: bool
-    reserve: Literal["none", "declared"]
-    skip_blocked: bool
-    max_overtakes: int
     max_queue: int | None
     queue_timeout_ms: float | None
 
@@ -59,7 +60,7 @@ class Passing:
         return True
 
     def admitted(self, request: Request) -> bool:
-        """The request got a seat, ahead of those blocked before it; whether a further one may pass them."""
+        """The request got a seat ahead of those blocked before it; whether a further one may pass them."""
         self._counts.pop(request.index, None)
         for index in self._blocked:
             self._counts[index] = self._counts.get(index, 0) + 1
@@ -73,25 +74,27 @@ class Passing:
 class Stepper:
     """Builds the steps of a policy, and keeps its admission options."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, *, reserves: bool = False, passing: Passing | None = None) -> None:
         if keys.max_num_batched_tokens < keys.max_num_seqs:
             raise ValueError(
-                f"max_num_batched_tokens {keys.max_num_batched_tokens} must be at least max_num_seqs {keys.max_num_seqs}"
+                f"max_num_batched_tokens {keys.max_num_batched_tokens} must be at least "
+                f"max_num_seqs {keys.max_num_seqs}"
             )
         self.seats = keys.max_num_seqs
         self.budget = keys.max_num_batched_tokens
-        self.passing = Passing(keys.skip_blocked, keys.max_overtakes)
+        self.passing = Passing(False, 0) if passing is None else passing
         self.door = Door(keys.max_queue, keys.queue_timeout_ms)
         self._chunked = keys.enable_chunked_prefill
-        self._reserves = keys.reserve == "declared"
+        self._reserves = reserves
 
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to reject an arrival."""
         if not self._chunked and request.prompt_tokens > self.budget:
-            return f"prompt of {request.prompt_tokens} tokens exceeds the token budget {self.budget} with chunked prefill off"
+            over = f"prompt of {request.prompt_tokens} tokens exceeds the token budget {self.budget}"
+            return f"{over} with chunked prefill off"
         return self.door.refuse(request, b)
 
-    # -- who runs ------------------------------------------------------------------------------------------------------
+    # -- who runs ------------------------------------------------------------
 
     def go_on(self, b: Batch, victim: Victim) -> int:
         """Everyone past the prompt decodes, running prompts go on; where blocks run short `victim` gives way.
@@ -121,7 +124,7 @@ class Stepper:
                 return budget
         return budget - tokens
 
-    # -- who is admitted -------------------------------------------------------------------------------------------------
+    # -- who is admitted ------------------------------------------------------------
 
     def tokens_for(self, b: Batch, request: Request, budget: int) -> int:
         """Tokens that a waiting request would compute now; 0 where its prompt may not be cut to the budget.
@@ -175,7 +178,7 @@ class Stepper:
     def _hold_tokens(self, b: Batch, request: Request) -> int:
         return request.prompt_tokens + b.declared_tokens(request) - 1 if self._reserves else 0
 
-    # -- how long it holds -------------------------------------------------------------------------------------------------
+    # -- how long it holds ------------------------------------------------------------
 
     def verdict(self, b: Batch, *, listens: bool = False) -> Verdict | Until:
         """How long the planned step stays right; `listens`: an arrival can change it even when all seats are taken."""

@@ -17,7 +17,7 @@ MaxQueue = Annotated[
 ]
 QueueTimeoutMs = Annotated[
     float | None,
-    Field(gt=0, allow_inf_nan=False, description="longest wait in ms for a first seat, then it is rejected; absent: for ever"),
+    Field(gt=0, allow_inf_nan=False, description="longest wait for a first seat, then rejected; absent: for ever"),
 ]
 
 NS_PER_MS = 1_000_000

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from batchsim.batch import Batch
+from batchsim.queue import Fifo
 from batchsim.request import Request
 from batchsim.schedulers._continuous import Stepper
 
@@ -20,7 +21,8 @@ class Lines:
     def look(self, b: Batch, joins: Callable[[Request], None] | None = None) -> None:
         """Take in those who came since the last look, by arrival; `joins` hears of each before it stands in line."""
         fresh: list[Request] = []
-        for index in reversed(b.queue):  # type: ignore[arg-type]  # kept by arrival: the newest stand last
+        assert isinstance(b.queue, Fifo), "tenants' lines follow a queue by arrival"
+        for index in reversed(b.queue):  # the newest stand last
             if index in self._known:
                 break
             fresh.append(b.queue[index])
@@ -42,15 +44,23 @@ class Lines:
         """Who has somebody in line, as of the last look."""
         return list(self._lines)
 
-    def head(self, tenant: int) -> Request:
-        """The first in a tenant's line."""
-        return self._lines[tenant][0]
+    def at(self, tenant: int, place: int, b: Batch) -> Request | None:
+        """Who stands at a place of a tenant's line, from 0; None behind its end."""
+        line = self._lines.get(tenant)
+        while line is not None and place < len(line):
+            if line[place].index in b.queue:
+                return line[place]
+            self._known.discard(line[place].index)
+            del line[place]
+        return None
 
-    def take(self, tenant: int, b: Batch) -> bool:
-        """The first of the line leaves; whether another stands there."""
-        self._known.discard(self._lines[tenant].popleft().index)
-        self._trim(tenant, b)
-        return tenant in self._lines
+    def take(self, tenant: int, place: int) -> None:
+        """The request at a place of a line leaves it."""
+        line = self._lines[tenant]
+        self._known.discard(line[place].index)
+        del line[place]
+        if not line:
+            del self._lines[tenant]
 
     def _trim(self, tenant: int, b: Batch) -> None:
         """Those at the front of a line who were rejected or cancelled are gone; so is a line without anyone."""
@@ -69,17 +79,20 @@ def fill(
     pick: Callable[[list[int]], int],
     took: Callable[[Request], None],
 ) -> Request | None:
-    """Admit the head of the line of the tenant that `pick` names, again and again; returns who was blocked first."""
+    """Admit the first in the line of the tenant that `pick` names, again and again; returns who was blocked first."""
     tenants = lines.tenants()
+    places = dict.fromkeys(tenants, 0)  # how many of each line are blocked
     blocked = None
     while tenants and budget > 0 and len(b.seats) < stepper.seats:
         tenant = pick(tenants)
-        request = lines.head(tenant)
+        request = lines.at(tenant, places[tenant], b)
+        if request is None:
+            tenants.remove(tenant)
+            continue
         taken = stepper.admit(b, request, budget)
         if taken:
             budget -= taken
-            if not lines.take(tenant, b):
-                tenants.remove(tenant)
+            lines.take(tenant, places[tenant])
             took(request)
             if not stepper.passing.admitted(request):
                 break
@@ -87,6 +100,6 @@ def fill(
             blocked = blocked or request
             if not stepper.passing.block(request):
                 break
-            tenants.remove(tenant)
+            places[tenant] += 1
     stepper.passing.end()
     return blocked

@@ -12,13 +12,14 @@ from batchsim.request import Request
 from batchsim.scheduler import Until, Verdict
 from batchsim.schedulers._continuous import (
     Budget,
+    Caching,
     Chunked,
     MaxOvertakes,
+    Passing,
     Reserve,
     Seats,
     SkipBlocked,
     Stepper,
-    newest,
 )
 from batchsim.schedulers._door import MaxQueue, QueueTimeoutMs
 
@@ -28,15 +29,18 @@ class Priority:
     """Continuous batching by priority (lower is more urgent), with ageing and eviction of less urgent requests."""
 
     preemptive: Annotated[
-        bool, Field(description="a waiting request takes seat and KV from running ones of a less urgent priority")
+        bool, Field(description="a waiting request takes seat and KV from running ones that are less urgent")
     ] = False
     aging_s: Annotated[
         float | None,
-        Field(gt=0, allow_inf_nan=False, description="seconds of waiting that make up for one step of priority; absent: none do"),
+        Field(
+            gt=0, allow_inf_nan=False, description="waiting that makes up for one step of priority; absent: no ageing"
+        ),
     ] = None
     max_num_seqs: Seats = 256
     max_num_batched_tokens: Budget = 8192
     enable_chunked_prefill: Chunked = True
+    enable_prefix_caching: Caching = False
     reserve: Reserve = "none"
     skip_blocked: SkipBlocked = False
     max_overtakes: MaxOvertakes = 16
@@ -46,9 +50,15 @@ class Priority:
     sized: ClassVar[tuple[str, str]] = ("max_num_seqs", "max_num_batched_tokens")
 
     def __post_init__(self) -> None:
-        self._stepper = Stepper(self)
+        passing = Passing(self.skip_blocked, self.max_overtakes)
+        self._stepper = Stepper(self, reserves=self.reserve == "declared", passing=passing)
         self._lowest = -(1 << 62)  # the least urgent priority seen: nobody of it evicts
         self._aging_ns = None if self.aging_s is None else round(self.aging_s * 1e9)
+
+    @property
+    def caching(self) -> bool:
+        """Whether the blocks remember their contents."""
+        return self.enable_prefix_caching
 
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to reject an arrival."""
@@ -60,7 +70,7 @@ class Priority:
         return request.priority if self._aging_ns is None else request.priority * self._aging_ns + request.arrival_ns
 
     def plan(self, b: Batch) -> Verdict | Until:
-        """Running requests, then the queue from the most urgent; preemptive: at the cost of the least urgent running."""
+        """Running requests, then the queue from the most urgent; preemptive: at the cost of the least urgent."""
         stepper = self._stepper
         stepper.door.expire(b)
         budget = stepper.go_on(b, self._least_urgent)
@@ -71,7 +81,7 @@ class Priority:
         return stepper.verdict(b, listens=self.preemptive)
 
     def _make_way(self, b: Batch, budget: int) -> int:
-        """Admit from the head while somebody less urgent runs, evicting them where it takes that; returns the budget."""
+        """Admit from the head while somebody less urgent runs, evicting them if need be; returns the budget."""
         stepper = self._stepper
         while budget > 0:
             head = b.head()

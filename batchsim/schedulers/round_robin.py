@@ -10,8 +10,10 @@ from batchsim.request import Request
 from batchsim.scheduler import Until, Verdict
 from batchsim.schedulers._continuous import (
     Budget,
+    Caching,
     Chunked,
     MaxOvertakes,
+    Passing,
     Reserve,
     Seats,
     SkipBlocked,
@@ -29,6 +31,7 @@ class RoundRobin:
     max_num_seqs: Seats = 256
     max_num_batched_tokens: Budget = 8192
     enable_chunked_prefill: Chunked = True
+    enable_prefix_caching: Caching = False
     reserve: Reserve = "none"
     skip_blocked: SkipBlocked = False
     max_overtakes: MaxOvertakes = 16
@@ -38,9 +41,15 @@ class RoundRobin:
     sized: ClassVar[tuple[str, str]] = ("max_num_seqs", "max_num_batched_tokens")
 
     def __post_init__(self) -> None:
-        self._stepper = Stepper(self)
+        passing = Passing(self.skip_blocked, self.max_overtakes)
+        self._stepper = Stepper(self, reserves=self.reserve == "declared", passing=passing)
         self._lines = Lines()
         self._last = -1  # whose turn it was
+
+    @property
+    def caching(self) -> bool:
+        """Whether the blocks remember their contents."""
+        return self.enable_prefix_caching
 
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to reject an arrival."""

@@ -15,8 +15,10 @@ from batchsim.request import Request
 from batchsim.scheduler import Until, Verdict
 from batchsim.schedulers._continuous import (
     Budget,
+    Caching,
     Chunked,
     MaxOvertakes,
+    Passing,
     Reserve,
     Seats,
     SkipBlocked,
@@ -34,19 +36,20 @@ class Sjf:
 
     predictor: Annotated[
         Literal["oracle", "noisy", "limit"],
-        Field(description="length it sorts by: the true one, the true one with an error, or max_tokens; the first two are oracles"),
+        Field(description="what it sorts by: true length, true length with an error (both oracles), max_tokens"),
     ] = "oracle"
     error: Annotated[
         float,
-        Field(ge=0, le=10, allow_inf_nan=False, description="noisy: standard deviation of log(predicted / true length)"),
+        Field(ge=0, le=10, allow_inf_nan=False, description="noisy: deviation of log(predicted / true length)"),
     ] = 0.5
     predictor_seed: Annotated[int, Field(ge=0, description="noisy: which errors are drawn")] = 0
     aging_tokens_per_s: Annotated[
-        float, Field(ge=0, allow_inf_nan=False, description="tokens by which a second of waiting shortens the length it sorts by")
+        float, Field(ge=0, allow_inf_nan=False, description="by how much a second of waiting shortens the length")
     ] = 0.0
     max_num_seqs: Seats = 256
     max_num_batched_tokens: Budget = 8192
     enable_chunked_prefill: Chunked = True
+    enable_prefix_caching: Caching = False
     reserve: Reserve = "none"
     skip_blocked: SkipBlocked = False
     max_overtakes: MaxOvertakes = 16
@@ -56,7 +59,8 @@ class Sjf:
     sized: ClassVar[tuple[str, str]] = ("max_num_seqs", "max_num_batched_tokens")
 
     def __post_init__(self) -> None:
-        self._stepper = Stepper(self)
+        passing = Passing(self.skip_blocked, self.max_overtakes)
+        self._stepper = Stepper(self, reserves=self.reserve == "declared", passing=passing)
         self._batch: Batch | None = None
 
     @property
@@ -64,13 +68,18 @@ class Sjf:
         """Whether it reads output lengths."""
         return self.predictor != "limit"
 
+    @property
+    def caching(self) -> bool:
+        """Whether the blocks remember their contents."""
+        return self.enable_prefix_caching
+
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to reject an arrival."""
         self._batch = b
         return self._stepper.refuse(request, b)
 
     def order(self, request: Request) -> tuple[float, int]:
-        """Shortest first. Ageing at a constant rate is an order that time does not change: length + rate * arrival."""
+        """Shortest first. Ageing at a constant rate is an order that time does not change."""
         return self._length(request) + self.aging_tokens_per_s * request.arrival_ns / 1e9, request.prompt_tokens
 
     def plan(self, b: Batch) -> Verdict | Until:

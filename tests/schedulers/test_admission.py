@@ -106,3 +106,12 @@ def test_prompts_are_whole_without_chunking(kind: str) -> None:
     assert run.summary["rejected"] == 1
     assert ttft_ms(run, 0) == 16.0
     assert waits_ms(run)[1] == 16.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_beginnings_are_shared_where_asked_for(kind: str) -> None:
+    """With prefix caching the second of two prompts that share 64 tokens computes 36 of its 100, otherwise all."""
+    rows = [row(100, 2, prefix=[["system", 64]]), row(100, 2, prefix=[["system", 64]], arrival_ms=500)]
+    for cached, hits in ((True, 64), (False, 0)):
+        run = simulate(listed({"kind": kind, "enable_prefix_caching": cached}, rows))
+        assert run.summary["prefix_hit_tokens"] == hits
