@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from simpy import Environment
 from simpy.events import Event
@@ -21,6 +21,20 @@ PAGE = 8192
 Front = Callable[[Request], str | None]
 
 
+class Server(Protocol):
+    """What a request is sent to: a replica, or a fleet of them. `number`: who turned the last one away."""
+
+    number: int
+
+    def arrive(self, request: Request) -> str | None:
+        """Take a request, or say why not."""
+        ...
+
+    def cancel(self, request: Request) -> None:
+        """The client of a request that is still here gave up."""
+        ...
+
+
 class Clients:
     """Sends the workload's requests when they are due, and hears when they are done.
 
@@ -29,7 +43,7 @@ class Clients:
     """
 
     def __init__(
-        self, env: Environment, workload: Workload, replicas: list[Replica], route: Callable[[Request], Replica],
+        self, env: Environment, workload: Workload, replicas: list[Replica], route: Callable[[Request], Server],
         recorder: Recorder, front: Front, *, max_model_len: int, pool_tokens: int, ingress_ns: int = 0,
         horizon_ns: int | None = None,
     ) -> None:  # fmt: skip
@@ -50,7 +64,8 @@ class Clients:
         self._out = 0
         self._answers = 0  # that were given and are not yet followed by the next request
         self._client_queue: deque[Request] = deque()
-        self._home: dict[int, Replica] = {}
+        self._home: dict[int, Server] = {}
+        self.on_draining: Callable[[], None] | None = None  # told whenever that may have changed
         self.closed = workload.clients is not None
         self.submitted = 0
 
@@ -136,16 +151,21 @@ class Clients:
 
     def _submit(self, request: Request) -> None:
         reason = self._front(request)
-        replica = self._replicas[0]
+        number = 0
         if reason is None:
-            replica = self._route(request)
-            reason = replica.arrive(request)
-        if reason is None:
-            self._home[request.index] = replica
-            return
+            server = self._route(request)
+            self._home[request.index] = server
+            reason = server.arrive(request)
+            if reason is None:
+                return
+            number = server.number
+        self.turn_away(request, reason, number)
+
+    def turn_away(self, request: Request, reason: str, replica: int) -> None:
+        """A request is rejected by a replica, or at the front door."""
         request.queued_ns = request.arrival_ns
         self._recorder.reasons[request.index] = reason
-        self._recorder.close(request, Status.REJECTED, replica.engine.number)
+        self._recorder.close(request, Status.REJECTED, replica)
         self.done(request)
         for other in self._replicas:
             other.wake()
@@ -202,6 +222,8 @@ class Clients:
                 replica.batch.draining = draining
                 if draining:
                     replica.wake()
+        if self.on_draining is not None:
+            self.on_draining()
 
 
 def _requests(workload: Workload, bounded: Callable[[int, int, int], tuple[int, int]]) -> Iterator[Request]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from batchsim.compact import Int64, Ints, Table, narrowed
-from batchsim.records import NEVER, Evictions, Iterations, Requests, Spans, Status
+from batchsim.records import NEVER, Evictions, Handoffs, Iterations, Requests, Spans, Status
 from batchsim.request import Request
 from batchsim.workload.columns import Workload
 
@@ -101,6 +101,15 @@ def evictions(parts: list[array[int]]) -> Evictions:
     """The preemptions of each replica."""
     columns = [_columns(flat) for flat in parts]
     return Evictions(*(_joined([each[place] for each in columns]).astype(np.int64) for place in range(3)))
+
+
+def handoffs(flat: array[int], count: int) -> Handoffs:
+    """The hand-offs of `count` requests, from rows of (index, prefill replica, four times)."""
+    rows: Int64 = np.frombuffer(flat, dtype=np.int64).reshape(-1, 6)
+    columns = [np.full(count, NEVER, dtype=np.int64) for _ in range(5)]
+    for place, column in enumerate(columns, start=1):
+        column[rows[:, 0]] = rows[:, place]
+    return Handoffs(*columns)
 
 
 def _columns(flat: array[int]) -> list[Ints]:

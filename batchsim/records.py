@@ -140,8 +140,47 @@ class Evictions:
 
 
 @dataclass(frozen=True, slots=True)
+class Handoffs:
+    """Prefill and decode apart: one entry a request, in file order; NEVER where it did not come so far.
+
+    prefill_replica: which computed the prompt.  prefilled_ns: when that was done.  pulled_ns: when the decode side held
+    blocks for it.  landed_ns: when its KV was there.  decode_ns: start of the first step there that scheduled it.
+    `Requests.admitted_ns` is the prefill side's.
+    """
+
+    prefill_replica: Int64
+    prefilled_ns: Int64
+    pulled_ns: Int64
+    landed_ns: Int64
+    decode_ns: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Equal replicas of a fleet, numbered from `first` on. role: serve, prefill or decode."""
+
+    name: str
+    role: str
+    first: int
+    replicas: int
+    gpus_per_replica: int
+    gpu: str
+    kv_blocks: int  # of one replica
+    block_size: int
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its replicas."""
+        return range(self.first, self.first + self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
 class Records:
-    """Everything a run recorded. `end_ns`: the horizon if one was set, else the last event."""
+    """Everything a run recorded. `end_ns`: the horizon if one was set, else the last event.
+
+    kv_blocks_total, block_size: of one replica, the first where they differ (`pools` says all of them).
+    retries: how often a router tried a further replica.
+    """
 
     workload: Workload
     requests: Requests
@@ -154,6 +193,15 @@ class Records:
     block_size: int
     replicas: int
     step_log: list[dict[str, Any]] | None = None
+    pools: tuple[Pool, ...] = ()
+    handoffs: Handoffs | None = None
+    retries: int = 0
+
+    def kv_blocks(self) -> Int64:
+        """KV blocks of each replica, by number."""
+        if not self.pools:
+            return np.full(self.replicas, self.kv_blocks_total, dtype=np.int64)
+        return np.repeat([pool.kv_blocks for pool in self.pools], [pool.replicas for pool in self.pools])
 
 
 def step_ends_ns(start_ns: Int64, frac_fs: Int64, first_fs: Int64, growth_fs: Int64, step: Int64) -> Int64:

@@ -50,7 +50,7 @@ class Outlook:
 
 
 class Router(Protocol):
-    """A plain dataclass whose fields are its scenario keys, one instance a run; what it remembers, it sets up in `begin`.
+    """A plain dataclass whose fields are its scenario keys, one a run; what it remembers, it sets up in `begin`.
 
     Optional attributes: `retry` (0), the further replicas that are tried when one rejects; `central` (False), requests
     wait in one queue until a replica could admit them.
@@ -61,7 +61,7 @@ class Router(Protocol):
         ...
 
     def route(self, request: Request, replicas: Sequence[Load]) -> Load:
-        """One of the replicas, which stand in order of number: those that can serve the request and have not rejected it."""
+        """One of the replicas, in order of number: those that can serve the request and have not rejected it."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""KV pools of a disaggregated server: blocks that stay held after their request has left, blocks that come from elsewhere."""
+"""KV pools of a disaggregated server: blocks that stay held after their request has left, or come from elsewhere."""
 
 from __future__ import annotations
 
@@ -81,11 +81,7 @@ class LandingPool(BlockPool):
 
     def claim(self, request: Request, hit_tokens: int, idle_blocks: int) -> None:
         del self.landed[request.index]
-        self.free -= idle_blocks
-
-    def give_back(self, blocks: int) -> None:
-        """Blocks pulled for a request that does not need them any more."""
-        self.free += blocks
+        self.give_back(-idle_blocks)
 
 
 class LandingCache(PrefixCache):
@@ -108,12 +104,6 @@ class LandingCache(PrefixCache):
             super().claim(request, hit_tokens, idle_blocks)
         else:
             self.give_back(-idle_blocks)
-
-    def give_back(self, blocks: int) -> None:
-        """Blocks pulled for a request that does not need them any more."""
-        self.free += blocks
-        self._unkeyed += blocks
-        self._version += 1
 
 
 Keeping = KeepingPool | KeepingCache

@@ -70,14 +70,30 @@ def gpu_busy_fraction(records: Records, span: Span) -> float | None:
     if span.ns <= 0:
         return None
     rows = records.iterations
-    busy = sum(int(_inside_ns(rows, block, span).sum()) for block in blocks(len(rows)))
-    return busy / (span.ns * records.replicas)
+    return busy_ns(rows, slice(0, len(rows)), span) / (span.ns * records.replicas)
+
+
+def busy_ns(rows: Iterations, some: slice, span: Span) -> int:
+    """Time in steps of some rows, inside the span."""
+    found = 0
+    for block in blocks(some.stop - some.start):
+        found += int(_inside_ns(rows, slice(block.start + some.start, block.stop + some.start), span).sum())
+    return found
 
 
 def kv_peak_fraction(records: Records) -> float | None:
     """The fullest that any replica's KV cache was, of its blocks."""
-    used = narrow(records.iterations, "kv_blocks_used")
-    return None if records.kv_blocks_total <= 0 else float(used.max(initial=0) / records.kv_blocks_total)
+    rows = records.iterations
+    if records.kv_blocks_total <= 0:
+        return None
+    if _alike(records):
+        return float(narrow(rows, "kv_blocks_used").max(initial=0) / records.kv_blocks_total)
+    return float((rows.kv_blocks_used / records.kv_blocks()[rows.replica]).max(initial=0.0))
+
+
+def _alike(records: Records) -> bool:
+    """Whether all replicas have as many KV blocks."""
+    return len({pool.kv_blocks for pool in records.pools}) < 2
 
 
 def kv_mean_fraction(records: Records, span: Span) -> float | None:
@@ -91,7 +107,8 @@ def kv_mean_fraction(records: Records, span: Span) -> float | None:
     for block in blocks(len(rows)):
         blocks_x2 = part(rows, "kv_blocks_first", block) + part(rows, "kv_blocks_used", block)
         used += float((blocks_x2 * _inside_ns(rows, block, span)).sum(dtype=np.float64))
-    return used / (2 * span.ns * records.replicas * records.kv_blocks_total)
+    total = records.replicas * records.kv_blocks_total if _alike(records) else int(records.kv_blocks().sum())
+    return used / (2 * span.ns * total)
 
 
 def padded_fraction(iterations: Iterations) -> float | None:

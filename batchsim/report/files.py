@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from batchsim.compact import narrow
 from batchsim.errors import InvalidInput, Problem
 from batchsim.metrics import latency
+from batchsim.metrics.fleet import phases_ns
 from batchsim.metrics.ticks import max_itl_ns
 from batchsim.records import Iterations, Records, Requests, Status
 from batchsim.report.table import Codes, Column, Decimal, Numbered, csv_blocks, rows_of, values_of, wide
@@ -147,6 +148,10 @@ def request_columns(records: Records) -> dict[str, Column]:
         columns["client_queue_ms"] = Decimal(latency.client_queue_ns(requests), 6)
         columns["from_schedule_ttft_ms"] = Decimal(latency.from_schedule_ttft_ns(requests), 6)
         columns["from_schedule_e2e_ms"] = Decimal(latency.from_schedule_e2e_ns(requests), 6)
+    if records.handoffs is not None:
+        columns["prefill_replica"] = Decimal(records.handoffs.prefill_replica, 0)
+        for name, phase_ns in phases_ns(requests, records.handoffs).items():
+            columns[f"{name}_ms"] = Decimal(phase_ns, 6)
     return columns
 
 

@@ -8,14 +8,12 @@ lacks is refused as not available, so that a name is never taken for a typing er
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
 from batchsim import plugins
 from batchsim.errors import InvalidInput, Problem
 from batchsim.scenario.check import build, keys, kind_names, nearest, shown
-from batchsim.scenario.sections import RoundRobin
 from batchsim.workload import arrivals, lengths
 
 PACKAGES = {"scheduler": "batchsim.schedulers", "cost_model": "batchsim.cost", "router": "batchsim.routers"}
@@ -23,9 +21,6 @@ PACKAGES = {"scheduler": "batchsim.schedulers", "cost_model": "batchsim.cost", "
 
 LENGTHS = ("prompt_tokens", "output_tokens", "max_tokens")
 """Sections of a workload that hold lengths."""
-
-BUILT_IN: Mapping[str, Mapping[str, type[Any]]] = {"router": {"round_robin": RoundRobin}}
-"""Kinds that need no module."""
 
 PROMISED: Mapping[str, tuple[str, ...]] = {
     "scheduler": (
@@ -58,7 +53,7 @@ def section(name: str, value: Any) -> Any:
 
 def available(name: str) -> list[str]:
     """The kinds that a section takes in this version."""
-    return [kind for kind in _modules(name) if _known(name, kind) is not None]
+    return [kind for kind in plugins.kinds(PACKAGES[name]) if _known(name, kind) is not None]
 
 
 def find(name: str, kind: Any) -> type[Any]:
@@ -77,18 +72,9 @@ def find(name: str, kind: Any) -> type[Any]:
     raise InvalidInput([Problem(path, f"unknown kind{nearest(kind, available(name))}", repr(kind))])
 
 
-def _modules(name: str) -> list[str]:
-    package = PACKAGES[name]
-    if importlib.util.find_spec(package) is None:
-        return sorted(BUILT_IN[name])
-    return plugins.kinds(package)
-
-
 def _known(name: str, kind: str) -> type[Any] | None:
     """The class of a kind of batchsim's own; None where there is no such kind, or the module only helps others."""
-    if kind in BUILT_IN.get(name, {}):
-        return BUILT_IN[name][kind]
-    if kind not in _modules(name):
+    if kind not in plugins.kinds(PACKAGES[name]):
         return None
     try:
         cls = plugins.find(PACKAGES[name], kind)
@@ -114,11 +100,11 @@ def _outside(path: str, kind: str) -> type[Any]:
 def keys_of(section: str, kind: Any) -> set[str] | None:
     """The keys that a section (dotted) takes under a kind; None where kinds do not choose them or there is no such
     kind."""
-    if section in PACKAGES:
+    last = section.rpartition(".")[2]
+    if section in PACKAGES or (last in PACKAGES and section.startswith(("fleet.", "disaggregation."))):
         try:
-            return set(keys(find(section, kind)))
+            return set(keys(find(last, kind)))
         except InvalidInput:  # said again, and better, when the whole scenario is checked
             return None
-    last = section.rpartition(".")[2]
     classes = arrivals.KINDS if last == "arrivals" else lengths.KINDS if last in LENGTHS else ()
     return next((set(keys(cls)) for cls in classes if kind in kind_names(cls)), None)

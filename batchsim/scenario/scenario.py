@@ -13,7 +13,7 @@ from typing import Any
 from batchsim import catalog
 from batchsim.errors import InvalidInput, Problem
 from batchsim.kv.capacity import KvSettings
-from batchsim.scenario import defaults, kinds, overrides, shipped, text
+from batchsim.scenario import defaults, fleet, kinds, overrides, shipped, text
 from batchsim.scenario.check import build, build_any, keys, one_line, plain_value, shown, unknown_key, values
 from batchsim.scenario.sections import Price, Settings
 from batchsim.workload import description
@@ -22,11 +22,11 @@ from batchsim.workload.description import Slo, WorkloadDescription
 SETTINGS = tuple(keys(Settings))
 CATALOGUE = ("model", "gpu", "engine")
 REQUIRED = ("model", "gpu", "workload")
-NOT_BUILT = ("fleet", "disaggregation")
 KEYS = (
     "name", "seed", "model", "gpu", "tensor_parallel", "dtype", "replicas", "router", "engine", "cost_model",
     "kv_cache", "max_model_len", "scheduler", "workload", "slo", "price", "horizon_s",
 )  # fmt: skip
+"""Of every scenario; `fleet.SECTIONS` may stand beside them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,7 @@ class Scenario:
     """The description of a run. Two are equal when everything that they describe is, however it was written.
 
     `given` is what the file and the overrides say, `filled` the same with the engine preset's defaults, the other
-    fields what it means. `folder`: where relative paths of the file start.
+    fields what it means. `groups`: the replicas where they are not all alike. `folder`: where relative paths start.
     `warnings`: what was left out or looks wrong, one sentence each.
     """
 
@@ -54,6 +54,8 @@ class Scenario:
     folder: Path = field(default=Path(), repr=False)
     source: str = ""
     warnings: tuple[str, ...] = ()
+    groups: tuple[fleet.Group, ...] = ()
+    disaggregation: fleet.Disaggregation | None = None
 
     def replace(self, *changes: str | Mapping[str, Any]) -> Scenario:
         """The scenario with keys changed: `"scheduler.max_num_seqs=64"`, or a mapping of dotted keys to values.
@@ -73,7 +75,7 @@ class Scenario:
         filled["kv_cache"] = values(self.kv_cache)
         filled["slo"] = None if self.slo is None else {k: v for k, v in values(self.slo).items() if v is not None}
         filled["price"] = None if self.price is None else values(self.price)
-        return filled
+        return filled | fleet.written(self.groups, self.disaggregation)
 
     def kind(self, section: str) -> str:
         """The kind that a section names."""
@@ -125,10 +127,9 @@ def scenario(given: Mapping[str, Any]) -> Scenario:
 
 def check(given: Mapping[str, Any], source: str = "", folder: Path = Path()) -> Scenario:  # a Path never changes
     """A scenario from plain values, or every problem in them."""
-    given = plain(given)
-    problems = [
-        _unknown(key) for key, value in given.items() if key not in KEYS and not (key in NOT_BUILT and value is None)
-    ]
+    whole = plain(given)
+    given, lent = fleet.lend(whole, REQUIRED)
+    problems = [_unknown(key) for key in given if key not in KEYS]
     problems += [Problem(key, "missing") for key in REQUIRED if given.get(key) is None]
 
     filled: dict[str, Any] = given
@@ -157,11 +158,21 @@ def check(given: Mapping[str, Any], source: str = "", folder: Path = Path()) -> 
     if workload is not None:
         problems += description.check(workload)
     if problems:
-        raise InvalidInput([one_line(found) for found in problems])
+        raise InvalidInput([one_line(fleet.placed(found, lent)) for found in problems])
+    groups, disaggregation = _groups(whole, source, folder)
     return Scenario(
         settings, model, gpu, engine, **sections, kv_cache=kv_cache, workload=workload, slo=slo, price=price,
-        given=given, filled=filled, folder=folder, source=source,
+        given=whole, filled=filled, folder=folder, source=source, groups=groups, disaggregation=disaggregation,
     )  # fmt: skip
+
+
+def _groups(
+    given: Mapping[str, Any], source: str, folder: Path
+) -> tuple[tuple[fleet.Group, ...], fleet.Disaggregation | None]:
+    try:
+        return fleet.read(given, lambda merged: check(merged, source, folder))
+    except InvalidInput as error:
+        raise InvalidInput([one_line(found) for found in error.problems]) from error
 
 
 def plain(given: Any) -> dict[str, Any]:
@@ -198,7 +209,7 @@ def _is_unicode(value: str) -> bool:
 
 
 def _unknown(key: str) -> Problem:
-    return unknown_key("", key, KEYS, NOT_BUILT)
+    return unknown_key("", key, (*KEYS, *fleet.SECTIONS))
 
 
 def _entry(key: str, cls: type[Any], by_name: Callable[[str, str], Any], value: Any) -> Any:

@@ -9,10 +9,10 @@ from pydantic import AliasChoices, BaseModel, TypeAdapter
 
 from batchsim import catalog
 from batchsim.kv.capacity import KvSettings
-from batchsim.scenario import kinds
+from batchsim.scenario import fleet, kinds
 from batchsim.scenario.check import fields_model, first_line
 from batchsim.scenario.defaults import DEFAULT_KINDS
-from batchsim.scenario.scenario import NOT_BUILT, REQUIRED
+from batchsim.scenario.scenario import REQUIRED
 from batchsim.scenario.sections import Price, Settings
 from batchsim.workload.description import Slo, WorkloadDescription
 
@@ -38,16 +38,35 @@ def json_schema() -> Json:
         "workload": _any(WorkloadDescription, definitions),
     }
     properties |= {name: _or_null(_section(name, definitions)) for name in kinds.PACKAGES}
-    properties |= {key: {"type": "null", "description": "not available in this version"} for key in NOT_BUILT}
+    properties |= _groups(properties, definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "batchsim scenario",
         "type": "object",
         "properties": properties,
-        "required": list(REQUIRED),
+        "required": [key for key in REQUIRED if key not in fleet.GROUP_KEYS],
+        "anyOf": [{"required": [key]} for key in ("gpu", *fleet.SECTIONS)],
         "additionalProperties": False,
         "$defs": definitions,
     }
+
+
+def _groups(properties: Mapping[str, Any], definitions: Json) -> Json:
+    """The sections whose entries take some of the scenario's own keys."""
+    group = {key: properties[key] for key in fleet.GROUP_KEYS}
+    side = _or_null(_object({key: properties[key] for key in fleet.SIDE_KEYS}))
+    handed = _of(fleet.Disaggregation, definitions)
+    sides = handed | {
+        "properties": {**dict.fromkeys(fleet.SIDES, side), **handed["properties"]},
+        "required": [*fleet.SIDES, *handed["required"]],
+    }
+    name = {"type": "string", "minLength": 1, "description": "what the results call the group"}
+    entries = {"type": "array", "minItems": 1, "items": _object({"name": name, **group})}
+    return {"fleet": _or_null(entries), "disaggregation": _or_null(sides)}
+
+
+def _object(properties: Mapping[str, Any]) -> Json:
+    return {"type": "object", "properties": dict(properties), "additionalProperties": False}
 
 
 def _of(cls: type[Any], definitions: Json) -> Json:

@@ -33,8 +33,3 @@ class Price:
     """What the GPUs cost, in any currency."""
 
     gpu_hour: Annotated[float, Field(ge=0, le=1e9, description="money an hour of one GPU")]
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRobin:
-    """Requests go to the replicas in turn."""

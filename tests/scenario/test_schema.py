@@ -35,7 +35,7 @@ def test_shipped_scenarios_are_valid_as_written_and_as_run(name: str) -> None:
         "gpu={x: 1}", "engine={overhead: 1}", "kv_cache.block_size=0", "kv_cache.gpu_memory_utilization=1.5",
         "workload.arrivals.kind=poison", "workload.arrivals.rate_per_s=0", "workload.prompt_tokens.kind=trace",
         "workload={kind: list}", "workload={kind: nope}", "slo={}", "slo={percentile: 99}", "price={}", "fleet=[]",
-        "router.kind=session", "cost_model={kind: linear, base: 1}", "model=null",
+        "router.kind=sessions", "cost_model={kind: linear, base: 1}", "model=null",
     ],
 )  # fmt: skip
 def test_what_the_loader_rejects_the_schema_rejects(change: str) -> None:
