@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batchsim.metrics import Slo, e2e_ns, ttft_ns
+from batchsim.metrics import Slo, SummaryContext, e2e_ns, summary, ttft_ns
+from batchsim.metrics.itl import pooled_gaps
 from batchsim.records import Records
-from batchsim.report import plots
+from batchsim.report import plots, trace_plots
+from batchsim.workload import traces
 from tests.metrics.naive import Rules, random_rows, run
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -48,6 +50,52 @@ def test_cdf_title_counts_the_target() -> None:
     assert ax.get_title(loc="left").startswith("TTFT: 75 % within")
 
 
+@pytest.mark.parametrize("metric", ["ttft", "tpot", "itl"])
+def test_cdf_marks_are_the_summarys_percentiles(metric: str) -> None:
+    """p50 and p99 in the title are the summary's, interpolated alike."""
+    records = a_run()
+    figures = summary(records, SummaryContext())
+    told = ", ".join(f"p{q} {plots.duration(figures[f'p{q}_{metric}_ms'])}" for q in (50, 99))
+    assert plots.latency_cdf(records, metric).get_title(loc="left") == f"{metric.upper()}: {told}"
+
+
+def test_cdf_of_folded_steps_is_the_exact_one_within_a_bin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long run the ITL curve comes from bins a thousandth wide: nowhere further than that from the exact curve."""
+    records = a_run()
+    exact = plots.latency_cdf(records, "itl").get_lines()[0]
+    monkeypatch.setattr(plots, "pooled_gaps", lambda records: pooled_gaps(records, fold=True))
+    assert plots.pooled_gaps(records).runs is not None
+    binned = plots.latency_cdf(records, "itl").get_lines()[0]
+    for value, share in zip(binned.get_xdata(), binned.get_ydata(), strict=True):
+        low, high = np.searchsorted(exact.get_xdata(), [value * 0.998, value * 1.002], side="right")
+        shares = np.concatenate([[0.0], exact.get_ydata()])
+        assert shares[low] - 1e-12 <= share <= shares[high] + 1e-12
+
+
+def test_batch_size_of_a_stretch_is_that_of_the_run() -> None:
+    """A stretch of the stair has the run's values at the run's times, and the step that leads into it."""
+    records = a_run()
+    whole = plots.batch_size(records).get_lines()[0]
+    some = plots.batch_size(records, start_s=0.5, end_s=1.0).get_lines()[0]
+    points = set(zip(whole.get_xdata().tolist(), whole.get_ydata().tolist(), strict=True))
+    assert set(zip(some.get_xdata().tolist(), some.get_ydata().tolist(), strict=True)) < points
+    assert some.get_xdata()[0] <= 0.5
+    assert some.get_xdata()[-1] >= 1.0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 400])
+def test_a_traces_picture_is_its_rate_and_lengths(tmp_path: Path, rows: int) -> None:
+    """The bars of the rate add up to the requests that they cover; the picture comes out for one row and for many."""
+    file = tmp_path / "t.csv"
+    file.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{i * 0.5},{i + 1},7\n" for i in range(rows)))
+    work = traces.read(file).workload
+    assert trace_plots.write_trace_figure(tmp_path / "trace.png", work).read_bytes().startswith(b"\x89PNG")
+    bars = trace_plots.arrival_rate(work).patches[0].get_data()
+    covered = work.arrival_ns / 1e9 < bars.edges[-1]
+    assert float((bars.values * np.diff(bars.edges)).sum()) == pytest.approx(int(covered.sum()))
+    assert f"≤ {(rows + 1) / 2:,.0f} tokens in, ≤ 7 out" in trace_plots.length_cdf(work).get_title(loc="left")
+
+
 def test_unknown_metric_is_refused() -> None:
     """Another metric is refused with those there are."""
     with pytest.raises(ValueError, match="ttft, tpot, itl, e2e"):
@@ -64,7 +112,9 @@ def test_timeline_bars_fill_every_stay() -> None:
         lengths[bars.get_label()] = sum(float(c[:, 0].max() - c[:, 0].min()) for c in corners)
     stay = float(e2e_ns(records.requests).sum()) / 1e9
     assert lengths["waiting"] + lengths["prefill"] + lengths["decode"] == pytest.approx(stay)
-    assert 0 < lengths["evicted"] < lengths["decode"]
+    evicted = records.evictions
+    assert len(evicted.index)
+    assert lengths["evicted"] == pytest.approx(float((evicted.resumed_ns - evicted.evicted_ns).sum()) / 1e9)
     assert plots.timeline(records, 0.5, 1.0).get_xlim() == (0.5, 1.0)
     assert "(first 10 of 80)" in plots.timeline(records, limit=10).get_title(loc="left")
 
