@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from batchsim.metrics import fairness, latency, throughput
+from batchsim.metrics import burden, fairness, fleet, latency, throughput
 from batchsim.metrics.itl import gaps_of, itl_stats_ns, stats_ns
 from batchsim.metrics.percentiles import PERCENTS, Stats, describe, samples_needed, too_few
+from batchsim.metrics.sharing import shared_sub_block_tokens
 from batchsim.metrics.slo import Slo, Verdict, judge
 from batchsim.metrics.stable import Stability, stability
 from batchsim.metrics.throughput import Span, per_second
@@ -91,6 +92,8 @@ def summary(records: Records, context: SummaryContext) -> dict[str, Any]:
         "extrapolated": context.extrapolated,
     }
     result |= _extras(records, verdict, rates, span)
+    result |= _fleet(records, context, span, tokens_out)
+    result |= burden.burdens(records, span, context.scenario.get("scheduler") or {})
     if workload.max_concurrency is not None:
         result |= _client_side(records)
     if len(workload.classes) > 1:
@@ -133,9 +136,28 @@ def _extras(records: Records, verdict: Verdict, rates: Stability, span: Span) ->
         "slo_attainment_by_target": verdict.attainment_by_target() or None,
         "offered_rate_per_s": rates.offered_per_s,
         "served_rate_per_s": rates.served_per_s,
-        "mean_queue_ms": describe(latency.defined(latency.queue_ns(records.requests))).scaled(latency.NS_PER_MS).mean,
+        "mean_queue_ms": _mean_queue_ms(records),
         "censored_requests": _unfinished(records),
+        "shared_sub_block_tokens": shared_sub_block_tokens(records),
     }
+
+
+def _mean_queue_ms(records: Records, members: Bools | None = None) -> float | None:
+    queue = latency.queue_ns(records.requests)
+    queue = queue if members is None else queue[members]
+    return describe(latency.defined(queue)).scaled(latency.NS_PER_MS).mean
+
+
+def _fleet(records: Records, context: SummaryContext, span: Span, tokens_out: int) -> dict[str, Any]:
+    """What GPUs yield each; with several replicas what routers did again; with several groups each of them."""
+    result = fleet.per_gpu(records, context.gpus, span, tokens_out)
+    if records.replicas > 1 and records.pools:
+        result["retries"] = records.retries
+    if len(records.pools) > 1:
+        result["groups"] = fleet.groups(records, span)
+    if records.handoffs is not None:
+        result["phases"] = fleet.phases(records)
+    return result
 
 
 def _unfinished(records: Records) -> int:
@@ -168,7 +190,11 @@ def _classes(records: Records, verdict: Verdict, span: Span) -> dict[str, Any]:
             "slo_attainment": verdict.attainment(members),
             "slo_attainment_by_target": verdict.attainment_by_target(members) or None,
             "preemptions": int(requests.preemptions[members].sum()),
+            "recomputed_tokens": int(requests.recomputed_tokens[members].sum()),
             "longest_wait_ms": fairness.longest_wait_ms(records, members),
+            "mean_queue_ms": _mean_queue_ms(records, members),
+            "mean_service_ms": burden.mean_service_ms(records, members),
+            "queue_share": burden.queue_share(records, members),
         }
         for key, stats in _latencies(records, members).items():
             section |= latency.stat_keys(key, stats)
@@ -179,8 +205,10 @@ def _classes(records: Records, verdict: Verdict, span: Span) -> dict[str, Any]:
 def _tenants(records: Records) -> dict[str, Any]:
     """How evenly tenants were served."""
     workload = records.workload
-    tokens = fairness.output_tokens_by_tenant(records)
+    tokens, weighted = fairness.output_tokens_by_tenant(records), burden.weighted_tokens(records)
     return {
+        "jain_weighted_tokens": fairness.jain(weighted),
+        "weighted_tokens": dict(zip(workload.tenants, weighted.tolist(), strict=True)),
         "jain_output_tokens": fairness.jain(tokens),
         "output_tokens": dict(zip(workload.tenants, tokens.tolist(), strict=True)),
         "longest_wait_ms": {
