@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from batchsim.compact import narrow, part
 from batchsim.metrics import latency
 from batchsim.metrics.itl import histogram, pooled_gaps, quantiles_ns
 from batchsim.metrics.percentiles import at, percentile
@@ -122,8 +123,8 @@ def timeline(
 def kv_occupancy(records: Records, replica: int = 0, *, ax: Axes | None = None) -> Axes:
     """KV blocks in use over time on one replica, of the blocks there are; evictions as ticks on top."""
     ax = axes(ax)
-    share = records.iterations.kv_blocks_used / max(records.kv_blocks_total, 1)
-    times, values = _peaks(*_steps(records, replica, share))
+    times, values = _peaks(*_steps(records, replica, "kv_blocks_used"))
+    values = values / max(int(records.kv_blocks()[replica]), 1)
     ax.fill_between(times, 100 * values, step="post", color=BLUE, alpha=0.25, linewidth=0)
     ax.step(times, 100 * values, where="post", color=BLUE, linewidth=1)
     mine = (records.iterations.replica == replica) & (records.iterations.preempted > 0)
@@ -151,9 +152,8 @@ def batch_size(
     requests, span_ns = records.requests, span_of(records).ns
     means: dict[str, float] = {}
     for name, color, style in (("running", BLUE, "-"), ("waiting", ORANGE, "--")):
-        column = getattr(records.iterations, name).astype(np.float64)
-        times, values = _queue(records, replica) if name == "waiting" else _steps(records, replica, column)
-        times, values = _peaks(*_between(times, values, start_s, end_s))
+        stair = _queue(records, replica) if name == "waiting" else _steps(records, replica, name, start_s, end_s)
+        times, values = _peaks(*_between(*stair, start_s, end_s))
         ax.step(times, values, where="post", color=color, linewidth=1.2, linestyle=style)
         total = (requests.ran_ns if name == "running" else requests.waited_ns)[requests.replica == replica].sum()
         means[name] = float(total / max(span_ns, 1))
@@ -163,7 +163,7 @@ def batch_size(
             where = {"offset": (-4, 3), "ha": "right"} if late else {"offset": (4, 3)}
             note(ax, name, (times[peak], values[peak]), color, **where)
     ax.set_ylim(bottom=0)
-    ax.margins(y=0.12)
+    ax.margins(y=0.2)
     ax.set_xlabel("time (s)")
     ax.set_ylabel("requests")
     title = f"{means['running']:.1f} running, {means['waiting']:.1f} waiting on average"
@@ -187,7 +187,8 @@ def itl_spikes(records: Records, replica: int = 0, *, slo_ms: float | None = Non
         ax.set_title("no stream had two tokens", loc="left")
         return ax
     order = np.argsort(times, kind="stable")
-    ax.vlines(times[order], 0, values[order], color=BLUE, linewidth=0.8)
+    shown_at, tops = _peaks(times[order], values[order], POINTS // 2)
+    ax.vlines(shown_at, 0, tops, color=BLUE, linewidth=0.8)
     middle = percentile(values, 50) or 0.0
     ax.axhline(middle, color="black", linewidth=0.8, linestyle=":")
     note(ax, f"median {duration(middle)}", (0.01, middle), "black", offset=(0, 3), coords=("axes fraction", "data"))
@@ -204,7 +205,7 @@ def itl_spikes(records: Records, replica: int = 0, *, slo_ms: float | None = Non
 
 
 def timeline_figure(records: Records) -> Figure:
-    """The timeline with the batch size under it; of a long run, the stretch in which the first STRETCH requests arrive."""
+    """The timeline with the batch size under it; of a long run, while the first STRETCH requests arrive."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 6.2), layout="constrained")
@@ -330,18 +331,23 @@ def thin(values: Float64, shares: Float64) -> tuple[Float64, Float64]:
     return values[place], shares[place]
 
 
-def _steps(records: Records, replica: int, column: Float64) -> tuple[Float64, Float64]:
-    """(times in s, values) of a stair: a row's value from its start to its end, 0 where the replica idles."""
+def _steps(
+    records: Records, replica: int, name: str, start_s: float | None = None, end_s: float | None = None
+) -> tuple[Float64, Float64]:
+    """(times in s, values) of a column as a stair: a row's value from start to end, 0 while the replica idles."""
     rows = records.iterations
-    mine = np.flatnonzero(rows.replica == replica)
-    start, end, values = rows.start_ns[mine], rows.end_ns[mine], column[mine]
+    mine = np.flatnonzero(narrow(rows, "replica") == replica)
+    start = part(rows, "start_ns", mine)
+    first = 0 if start_s is None else max(int(np.searchsorted(start, start_s * 1e9)) - 1, 0)
+    last = len(mine) if end_s is None else int(np.searchsorted(start, end_s * 1e9, side="right")) + 1
+    mine, start = mine[first:last], start[first:last]
+    end, values = part(rows, "end_ns", mine), part(rows, name, mine).astype(np.float64)
     if len(mine) == 0:
         return np.empty(0), np.empty(0)
     idle = np.append(start[1:] > end[:-1], True)
     times = np.concatenate([start, end[idle]])
     order = np.argsort(times, kind="stable")
-    times, values = times[order] / 1e9, np.concatenate([values, np.zeros(int(idle.sum()))])[order]
-    return times, values
+    return times[order] / 1e9, np.concatenate([values, np.zeros(int(idle.sum()))])[order]
 
 
 def _between(times: Float64, values: Float64, start_s: float | None, end_s: float | None) -> tuple[Float64, Float64]:
@@ -351,11 +357,11 @@ def _between(times: Float64, values: Float64, start_s: float | None, end_s: floa
     return times[first:last], values[first:last]
 
 
-def _peaks(times: Float64, values: Float64) -> tuple[Float64, Float64]:
-    """A stair of at most 4 * POINTS steps."""
-    if len(times) <= 4 * POINTS:
+def _peaks(times: Float64, values: Float64, most: int = POINTS) -> tuple[Float64, Float64]:
+    """A stair of at most `most` steps."""
+    if len(times) <= most:
         return times, values
-    heads = np.linspace(0, len(times) - 1, 4 * POINTS).astype(np.int64)
+    heads = np.linspace(0, len(times) - 1, most).astype(np.int64)
     return times[heads], np.maximum.reduceat(values, heads)  # the peaks stay
 
 
@@ -368,7 +374,7 @@ def _queue(records: Records, replica: int) -> tuple[Float64, Float64]:
     requests = records.requests
     mine = (requests.replica == replica) & ~np.isin(requests.status, (Status.UNSENT, Status.REJECTED))
     if requests.preemptions[mine].any():
-        return _steps(records, replica, records.iterations.waiting.astype(np.float64))
+        return _steps(records, replica, "waiting")
     came, went = requests.arrival_ns[mine], (requests.arrival_ns + requests.waited_ns)[mine]
     times = np.concatenate([came, went])
     order = np.argsort(times, kind="stable")
