@@ -105,7 +105,8 @@ def cache(scheduler: Scheduler, blocks: int, block_size: int, contents: Contents
 def clients_listen(workload: Workload) -> bool:
     """Whether what clients send depends on the answers that they get, or on getting none."""
     gives_up = bool((workload.cancel_ns != ABSENT).any())
-    return workload.clients is not None or workload.max_concurrency is not None or gives_up
+    waits = workload.clients is not None or workload.max_concurrency is not None or workload.after is not None
+    return waits or gives_up
 
 
 def front_door(resolved: Resolved) -> Callable[[Request], str | None]:

@@ -6,19 +6,21 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
 from batchsim.recorder import Recorder
-from batchsim.records import Status
+from batchsim.records import NEVER, Status
 from batchsim.replica import ARRIVE, Alarm, Replica
 from batchsim.request import Request
-from batchsim.workload.columns import ABSENT, Workload
+from batchsim.workload.columns import ABSENT, Int64, Workload
 
 PAGE = 8192
 """Requests turned from columns into objects at a time."""
 
 Front = Callable[[Request], str | None]
+Bounded = Callable[[int, int, int], tuple[int, int]]
 
 
 class Server(Protocol):
@@ -62,6 +64,7 @@ class Clients:
         self._coming = 0  # arrivals that will happen whatever the replicas do
         self._cap = workload.max_concurrency
         self._out = 0
+        self._follow = _followers(workload)
         self._answers = 0  # that were given and are not yet followed by the next request
         self._client_queue: deque[Request] = deque()
         self._home: dict[int, Server] = {}
@@ -177,12 +180,40 @@ class Clients:
         self._answers += 1
         if self._answers > 1:  # the next one was turned away at once: the loop below is already sending
             return
+        if self._follow is not None:
+            self._send_next_turn(request)
         while self._answers:
             if self._workload.clients is not None:
                 self._send_next_after(self._workload.clients.think_ns)
             elif self._client_queue:
                 self._send(self._client_queue.popleft())
             self._answers -= 1
+
+    def _send_next_turn(self, request: Request) -> None:
+        """A turn that was answered is followed by the next; any other ends its conversation."""
+        assert self._follow is not None
+        index = self._follow[request.index]
+        if index == ABSENT or request.finished_ns == NEVER:
+            return
+        think_ns = self._workload.think_ns
+        delay_ns = 0 if think_ns is None else int(think_ns[index])
+        at_ns: int = self.env._now + delay_ns  # type: ignore[assignment]
+        if self._horizon_ns is not None and at_ns >= self._horizon_ns:
+            return
+        turn = next(_made(self._workload, np.array([index]), self._bounded))
+        turn.arrival_ns = turn.scheduled_ns = at_ns
+        if not delay_ns:
+            self._offer(turn)
+            return
+        self._coming += 1
+        self._tell_draining()
+
+        def send(_: Event) -> None:
+            self._coming -= 1
+            self._tell_draining()
+            self._offer(turn)
+
+        Alarm(self.env, delay_ns, ARRIVE, send)
 
     # -- giving up ----------------------------------------------------------------------------------------------------
 
@@ -226,26 +257,44 @@ class Clients:
             self.on_draining()
 
 
-def _requests(workload: Workload, bounded: Callable[[int, int, int], tuple[int, int]]) -> Iterator[Request]:
-    """The requests in the order they are due (file order at equal times)."""
-    count = len(workload)
-    order: Any = None
+def _followers(workload: Workload) -> Int64 | None:
+    """The request that follows each one's answer, or ABSENT; None where nobody waits for answers."""
+    if workload.after is None:
+        return None
+    turns = np.flatnonzero(workload.after != ABSENT)
+    follow = np.full(len(workload), ABSENT, dtype=np.int64)
+    follow[workload.after[turns]] = turns
+    return follow
+
+
+def _requests(workload: Workload, bounded: Bounded) -> Iterator[Request]:
+    """The requests that are sent by the clock, in the order they are due (file order at equal times)."""
     arrivals = workload.arrival_ns
-    if workload.clients is None and count > 1 and bool((arrivals[1:] < arrivals[:-1]).any()):
+    order: Any = None
+    if workload.after is not None:
+        order = np.flatnonzero(workload.after == ABSENT)
+        order = order[arrivals[order].argsort(kind="stable")]
+    elif workload.clients is None and len(arrivals) > 1 and bool((arrivals[1:] < arrivals[:-1]).any()):
         order = arrivals.argsort(kind="stable")
+    count = len(workload) if order is None else len(order)
     for start in range(0, count, PAGE):
-        pick: Any = slice(start, start + PAGE) if order is None else order[start : start + PAGE]
-        indices = range(start, min(start + PAGE, count)) if order is None else pick.tolist()
-        rows = zip(
-            indices, arrivals[pick].tolist(), workload.prompt_tokens[pick].tolist(), workload.output_tokens[pick].tolist(),
-            workload.max_tokens[pick].tolist(), workload.priority[pick].tolist(), workload.tenant[pick].tolist(),
-            workload.traffic_class[pick].tolist(), workload.session[pick].tolist(), strict=True,
+        stop = min(start + PAGE, count)
+        yield from _made(workload, slice(start, stop) if order is None else order[start:stop], bounded)
+
+
+def _made(workload: Workload, pick: Any, bounded: Bounded) -> Iterator[Request]:
+    """The requests of some rows."""
+    indices = range(pick.start, pick.stop) if isinstance(pick, slice) else pick.tolist()
+    rows = zip(
+        indices, workload.arrival_ns[pick].tolist(), workload.prompt_tokens[pick].tolist(),
+        workload.output_tokens[pick].tolist(), workload.max_tokens[pick].tolist(), workload.priority[pick].tolist(),
+        workload.tenant[pick].tolist(), workload.traffic_class[pick].tolist(), workload.session[pick].tolist(), strict=True,
+    )  # fmt: skip
+    for index, arrival_ns, prompt, output, declared, priority, tenant, traffic_class, session in rows:
+        limit, maximum = bounded(prompt, output, declared)
+        request = Request(
+            index, workload.id_of(index), arrival_ns, prompt, limit, maximum, declared=declared != ABSENT,
+            priority=priority, tenant=tenant, traffic_class=traffic_class, session=session,
         )  # fmt: skip
-        for index, arrival_ns, prompt, output, declared, priority, tenant, traffic_class, session in rows:
-            limit, maximum = bounded(prompt, output, declared)
-            request = Request(
-                index, workload.id_of(index), arrival_ns, prompt, limit, maximum, declared=declared != ABSENT,
-                priority=priority, tenant=tenant, traffic_class=traffic_class, session=session,
-            )  # fmt: skip
-            request.wanted_tokens = output
-            yield request
+        request.wanted_tokens = output
+        yield request

@@ -63,6 +63,8 @@ class Workload:
     tenants: tuple[str, ...] = ("default",)
     classes: tuple[str, ...] = ("default",)
     sessions: tuple[str, ...] = ()
+    after: Int64 | None = None  # sent think_ns after request `after` was answered; ABSENT: at its arrival time. None: all so
+    think_ns: Int64 | None = None
     ids: tuple[str, ...] | None = None  # None: r0, r1, …
     prefixes: Prefixes | None = None
     clients: Clients | None = None

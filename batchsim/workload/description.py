@@ -1,6 +1,6 @@
-"""What a scenario's `workload` may be: drawn, a mix of classes, a list written out, or a trace.
+"""What a scenario's `workload` may be: drawn, a mix of classes, conversations, a list written out, or a trace.
 
-`WorkloadDescription` is the union of the four for pydantic; `check` finds what no single field can show.
+`WorkloadDescription` is the union of them for pydantic; `check` finds what no single field can show.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from batchsim.workload.fields import (
     PositiveMilliseconds,
     PositiveSeconds,
     Priority,
+    Seconds,
     Tokens,
 )
 from batchsim.workload.lengths import Lengths
@@ -129,6 +130,26 @@ class Mix(Description):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions(Description):
+    """Conversations: each turn's prompt is the whole conversation before it and new tokens, sent after the last answer."""
+
+    kind: Literal["sessions"]
+    sessions: Annotated[Count, Field(description="number of conversations")]
+    arrivals: Annotated[Arrivals, Field(description="when conversations begin; not closed, not a trace")]
+    turns: Annotated[Lengths, Field(description="turns of a conversation")]
+    think_s: Annotated[Seconds, Field(description="from an answer to the next turn")] = 0.0
+    prompt_tokens: Annotated[Lengths, Field(description="new tokens of a turn")]
+    output_tokens: Annotated[Lengths, Field(description="answer lengths")]
+    max_tokens: MaxTokens = None
+    tenant: Annotated[Name, Field(description="who sends them")] = "default"
+    priority: Annotated[Priority, Field(description="lower is more urgent")] = 0
+    shared_prefix_tokens: Annotated[
+        Tokens | None, Field(description="every conversation begins with these shared tokens, on top of the new ones")
+    ] = None
+    max_concurrency: Cap = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRequest(Description):
     """One request of a list."""
 
@@ -188,7 +209,8 @@ WorkloadDescription = Annotated[
     Annotated[Drawn, Tag("drawn")]
     | Annotated[Mix, Tag("mix")]
     | Annotated[Listed, Tag("list")]
-    | Annotated[TraceFile, Tag("trace")],
+    | Annotated[TraceFile, Tag("trace")]
+    | Annotated[Sessions, Tag("sessions")],
     Discriminator(_which),
 ]
 
@@ -205,6 +227,9 @@ def check(workload: WorkloadDescription) -> list[Problem]:
         problems += _check_shares(workload)
     if isinstance(workload, Listed):
         problems += _check_list(workload)
+    if isinstance(workload, Sessions) and isinstance(workload.arrivals, Closed | TraceArrivals):
+        rule = "conversations begin by the clock; one of poisson, gamma, constant, burst, piecewise"
+        problems.append(problem("workload.arrivals.kind", workload.arrivals.kind, rule))
     return problems
 
 

@@ -21,6 +21,7 @@ from batchsim.workload.description import (
     Drawn,
     Listed,
     Mix,
+    Sessions,
     TraceFile,
     TrafficClass,
     WorkloadDescription,
@@ -28,7 +29,9 @@ from batchsim.workload.description import (
     ids_of,
 )
 from batchsim.workload.fields import MAX_REQUESTS, MAX_TIME_S, NS_PER_MS, NS_PER_S, FloatArray
+from batchsim.workload.parts import lengths_of, nanoseconds, pool_of
 from batchsim.workload.prefixes import offsets, stacked
+from batchsim.workload.sessions import draw_sessions
 
 
 def draw(description: WorkloadDescription, seed: int, base_dir: Path = Path()) -> Workload:
@@ -44,6 +47,8 @@ def draw(description: WorkloadDescription, seed: int, base_dir: Path = Path()) -
         return settled(_listed(description))
     if isinstance(description, TraceFile):
         return settled(_traced(description, base_dir))
+    if isinstance(description, Sessions):
+        return settled(draw_sessions(description, seed, base_dir))
     return settled(_mixed(description, seed, base_dir))
 
 
@@ -64,8 +69,8 @@ def _mixed(description: Drawn | Mix, seed: int, base_dir: Path) -> Workload:
     segment = 0
     for at, entry in enumerate(classes):
         rows = np.flatnonzero(chosen == at)
-        prompt[rows], output[rows], limit[rows] = _lengths(entry, len(rows), seed, base_dir, places[at])
-        pool = _pool(entry, len(rows))
+        prompt[rows], output[rows], limit[rows] = lengths_of(entry, len(rows), seed, base_dir, places[at])
+        pool = pool_of(entry, len(rows))
         if entry.shared_prefix_tokens is not None:
             shared[rows] = segment
             shared_tokens[rows] = np.minimum(entry.shared_prefix_tokens, prompt[rows])
@@ -117,20 +122,13 @@ def _arrival_ns(description: Drawn | Mix, rng: Generator, base_dir: Path) -> tup
         return np.zeros(count, np.int64), ()
     if isinstance(arrivals, TraceArrivals):
         return _trace_arrivals(arrivals, count, duration_s, base_dir)
-    arrival_ns = _nanoseconds(arrivals.arrivals_s(rng, count, duration_s))
+    arrival_ns = nanoseconds(arrivals.arrivals_s(rng, count, duration_s))
     if not len(arrival_ns):
         raise InvalidInput([problem("workload.duration_s", duration_s, "no request arrives before it; make it longer")])
     if len(arrival_ns) > MAX_REQUESTS:
         rule = f"more than {MAX_REQUESTS} requests arrive"
         raise InvalidInput([problem("workload.duration_s", duration_s, rule)])
     return arrival_ns, ()
-
-
-def _nanoseconds(times_s: FloatArray) -> Int64:
-    if len(times_s) and not times_s[-1] <= MAX_TIME_S:
-        rule = f"the last request would arrive at {times_s[-1]:.3g} s; at most {MAX_TIME_S} s is possible"
-        raise InvalidInput([problem("workload.arrivals", None, rule)])
-    return np.rint(times_s * NS_PER_S).astype(np.int64)
 
 
 def _trace_arrivals(
@@ -156,32 +154,6 @@ def _trace_arrivals(
 def _choice(classes: tuple[TrafficClass, ...], count: int, rng: Generator) -> Int64:
     edges = np.cumsum([entry.share for entry in classes])[:-1]
     return np.searchsorted(edges, rng.random(count), side="right").astype(np.int64)
-
-
-def _pool(entry: TrafficClass, count: int) -> Int64 | None:
-    """Which prompt of its pool each request of the class takes, or None where prompts are all different."""
-    return None if entry.distinct_prompts is None else np.arange(count) % entry.distinct_prompts
-
-
-def _lengths(entry: TrafficClass, count: int, seed: int, base_dir: Path, place: str) -> tuple[Int64, Int64, Int64]:
-    """(prompt tokens, output tokens, declared limits) of the class's requests; answers are cut to their limit."""
-
-    def named(what: str) -> Generator:
-        return stream(seed, "workload", what, entry.name)
-
-    pool = _pool(entry, count)
-    prompts = count if entry.distinct_prompts is None else min(count, entry.distinct_prompts)
-    prompt = entry.prompt_tokens.draw(prompts, named("prompt_tokens"), base_dir, f"{place}.prompt_tokens")
-    if pool is not None:
-        prompt = prompt[pool]
-    output = entry.output_tokens.draw(count, named("output_tokens"), base_dir, f"{place}.output_tokens")
-    if entry.max_tokens is None:
-        return prompt, output, np.full(count, ABSENT, np.int64)
-    if isinstance(entry.max_tokens, int):
-        limit = np.full(count, entry.max_tokens, np.int64)
-    else:
-        limit = entry.max_tokens.draw(count, named("max_tokens"), base_dir, f"{place}.max_tokens")
-    return prompt, np.minimum(output, limit), limit
 
 
 def _clients(arrivals: Arrivals | None) -> Clients | None:
