@@ -219,10 +219,13 @@ class Engine:
         A request whose last token by its limits is now in flight decodes no more; one that will stop by itself does.
         """
         batch, group, step = self.batch, self.batch.group, self.batch.step
-        before = {request.index: request.last_token_ns for request in step.named.values()}
-        for r, tokens, past in step.chunks.values():
-            if past + tokens == r.prompt_tokens + r._emitted:
-                before[r.index] = r.last_token_ns
+        before: dict[int, int] = {}
+        if step.dirty:
+            for request in step.named.values():
+                before[request.index] = request.last_token_ns
+            for request, tokens, past in step.chunks.values():
+                if past + tokens == request.prompt_tokens + request._emitted:
+                    before[request.index] = request.last_token_ns
         singly = list(before)
         batch.flight_before, batch.flight_before_ns = before, group.last_tick_ns
         self.commit(decodes, end_ns)
@@ -241,7 +244,8 @@ class Engine:
         batch = self.batch
         batch.planning = False
         batch.flight_ticked, batch.flight_singly = False, set()
-        self._ended = [request for request in self._ended if request.index in batch.seats or request.index in batch.queue]
+        if self._ended:
+            self._ended = [r for r in self._ended if r.index in batch.seats or r.index in batch.queue]
         self.discarded = []
         if batch.recalled:
             recalled = {request.index for request, _ in batch.recalled}

@@ -284,7 +284,8 @@ class Replica:
                 self._alarm = None
                 self._planned = False
                 if isinstance(verdict, Wait) and verdict.until_ns is not None and verdict.until_ns > now_ns:
-                    self._set_alarm(verdict.until_ns - now_ns, self._planning, self._on_plan)  # not `planned`: it can be sooner
+                    # steps without an event of their own may stand ahead of SimPy's clock; not `planned`: it can be sooner
+                    self._set_alarm(verdict.until_ns - self.env._now, self._planning, self._on_plan)  # type: ignore[arg-type]
                 return None
             verdict = engine.plan(now_ns)
             if not batch.step.empty:
@@ -341,7 +342,7 @@ class Replica:
             left = max(batch.hold_until_tick - group.clock.ticks, 1)
         else:
             left = group.next_end - group.clock.ticks
-        return left if left <= 1 else 1 + group.ticks_that_fit(batch.pool.free - batch.headroom, left - 1)
+        return 1 if left <= 1 else 1 + group.ticks_that_fit(batch.pool.free - batch.headroom, left - 1)
 
     def _bounded(self, until: Until, ticks: int) -> int:
         """Of a run's ticks, those before its scheduler wants to be asked again."""
@@ -419,13 +420,13 @@ class Replica:
 
     # -- asynchronous scheduling: each step is planned when the one before it starts -------------------------------------
 
-    def _as_planned(self, verdict: Verdict) -> Planned:
+    def _as_planned(self, verdict: Verdict | Until) -> Planned:
         batch, step = self.batch, self.batch.step
         self._news = False
         evicted = len(step.preempted) + self._evicted
         self._evicted = 0
         return Planned(
-            verdict,
+            ONCE if isinstance(verdict, Until) else verdict,  # bounded runs are planned singly
             batch.shape(),
             len(batch.seats),
             len(batch.queue),
@@ -433,7 +434,9 @@ class Replica:
             evicted,
             [] if step.entries is None else list(step.entries.values()),
             step.preempted,
-            [r for r, _, past in step.chunks.values() if r.admitted_ns == batch.now_ns and past == r.hit_tokens],
+            [r for r, _, past in step.chunks.values() if r.admitted_ns == batch.now_ns and past == r.hit_tokens]
+            if step.chunks
+            else [],
         )
 
     def _launch(self, now_ns: int, now_fs: int, planned: Planned, *, single: bool = False) -> None:
@@ -495,7 +498,6 @@ class Replica:
         engine, batch = self.engine, self.batch
         if self._flown is None:
             waiting = self._waiting_then
-            news = self._news
             self._settle(self._ticks, now_ns, cancel=False)
             batch.open_step()
             if not batch.decode():
@@ -504,7 +506,7 @@ class Replica:
             if self._single:
                 self._launch(now_ns, self._end_fs, planned, single=True)
             else:
-                self._ticks, self._flown, self._last, self._news = 1, planned, planned, news
+                self._ticks, self._flown, self._last = 1, planned, planned
                 self._set_alarm(0, self._planning, self._on_last)
             return
         self._record(batch.recalled)
