@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from batchsim.batch import Batch
+from batchsim.request import Request
 from batchsim.scheduler import ONCE, Verdict, Wait
 
 Seats = Annotated[int, Field(ge=1, description="requests that run at once")]
@@ -71,9 +72,8 @@ class EveryOther:
         """Admit what fits; then the even or the odd seats decode."""
         self.turn += 1
         for request in list(b.waiting.values()):
-            need = b.blocks_for(request.prompt_tokens + b.declared_tokens(request))
-            held = sum(b.blocks_for(r.prompt_tokens + b.declared_tokens(r)) for r in b.running.values())
-            if held + need > b.pool.total:
+            held = sum(b.blocks_for(_whole(r, b)) for r in b.running.values())
+            if held + b.blocks_for(_whole(request, b)) > b.pool.total:
                 break
             b.admit(request, request.remaining_tokens)
         able = [r for r in b.running.values() if r.index not in b.prefilling]
@@ -95,7 +95,7 @@ class Holder:
         """A batch of three, then its members."""
         if not b.running:
             for request in list(b.waiting.values())[:3]:
-                b.admit(request, request.remaining_tokens, hold_tokens=request.prompt_tokens + b.declared_tokens(request))
+                b.admit(request, request.remaining_tokens, hold_tokens=_whole(request, b))
             return ONCE
         b.decode([r for r in b.running.values() if not r.ended and r.index not in b.prefilling])
         return ONCE
@@ -114,8 +114,13 @@ class TurnsAway:
         if head is not None and head.prompt_tokens % 2:
             b.reject(head, f"prompt of {head.prompt_tokens} tokens is odd")
         elif head is not None:
-            b.admit(head, head.remaining_tokens, hold_tokens=head.prompt_tokens + b.declared_tokens(head))
+            b.admit(head, head.remaining_tokens, hold_tokens=_whole(head, b))
         return ONCE
+
+
+def _whole(request: Request, b: Batch) -> int:
+    """Tokens that stand in the cache at a request's end: its last one is never computed."""
+    return request.prompt_tokens + b.declared_tokens(request) - 1
 
 
 # -- schedulers that make no progress

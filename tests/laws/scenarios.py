@@ -56,7 +56,9 @@ def build(given: Given) -> Scenario:
             return scenario(given)
         except InvalidInput as error:
             refused = {p.path.partition(".")[2].partition("[")[0] for p in error.problems if p.path[:9] == "scheduler"}
-            kept = {k: v for k, v in given["scheduler"].items() if k == "kind" or (k not in refused and "" not in refused)}
+            kept = {
+                k: v for k, v in given["scheduler"].items() if k == "kind" or (k not in refused and "" not in refused)
+            }
             if not refused or kept == given["scheduler"]:
                 raise
             given = given | {"scheduler": kept}
@@ -122,7 +124,11 @@ def closed() -> st.SearchStrategy[Given]:
 def open_loops() -> st.SearchStrategy[Given]:
     """Every kind of open arrivals."""
     rates = st.sampled_from([2, 20, 100])
-    pieces = [{"duration_s": 0.5, "rate_per_s": 40}, {"duration_s": 0.3, "rate_per_s": 0}, {"duration_s": 1, "rate_per_s": 9}]
+    pieces = [
+        {"duration_s": 0.5, "rate_per_s": 40},
+        {"duration_s": 0.3, "rate_per_s": 0},
+        {"duration_s": 1, "rate_per_s": 9},
+    ]
     return st.one_of(
         st.builds(lambda r: {"kind": "poisson", "rate_per_s": r}, rates),
         st.builds(lambda r, b: {"kind": "gamma", "rate_per_s": r, "burstiness": b}, rates, st.sampled_from([0.3, 4.0])),

@@ -42,7 +42,7 @@ def stories(records: Records) -> dict[str, Story]:
                 story.admitted_s = step["start_s"]
             story.computed = before + tokens
             assert story.computed <= story.prompt + len(story.tokens_s), f"{name} computes tokens that nobody knows yet"
-            if story.computed == story.prompt + len(story.tokens_s):
+            if story.computed == story.prompt + len(story.tokens_s) and name not in step.get("discarded", ()):
                 story.tokens_s.append(step["end_s"])
         for name in step["finished"]:
             told[name].finishes += 1
