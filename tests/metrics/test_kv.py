@@ -26,7 +26,8 @@ def test_one_request_fills_its_blocks_evenly() -> None:
 @pytest.mark.parametrize("blocks", [300, 4000])
 def test_collapsed_runs_are_as_full_as_single_steps(blocks: int) -> None:
     """The mean of a run in which equal steps are one row is that of the same run in single steps, to one per cent."""
-    pool, prompts = f"kv_cache={{block_size: 16, num_blocks: {blocks}}}", "workload.prompt_tokens={kind: fixed, tokens: 300}"
+    pool = f"kv_cache={{block_size: 16, num_blocks: {blocks}}}"
+    prompts = "workload.prompt_tokens={kind: fixed, tokens: 300}"
     changes = ["workload.requests=60", pool, prompts]
     together, single = (simulate(load("quickstart", changes), stepwise=step).records for step in (False, True))
     assert len(together.iterations) < len(single.iterations)
