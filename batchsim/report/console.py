@@ -53,9 +53,10 @@ def header(summary: Summary) -> str:
 def _hardware(summary: Summary) -> str:
     scenario = summary["scenario"]
     model, gpu = _name(scenario.get("model")), _name(scenario.get("gpu"))
-    if not gpu:
-        return model
-    return f"{model} on {summary['gpus']}× {gpu}" if model else f"{summary['gpus']}× {gpu}"
+    gpus = f"{summary['gpus']}× {gpu}" if gpu else ""
+    if groups := summary.get("groups"):
+        gpus = " + ".join(f"{group['gpus']}× {group['gpu']} ({group['name']})" for group in groups)
+    return f"{model} on {gpus}" if model and gpus else model or gpus
 
 
 def _name(entry: Any) -> str:
@@ -118,6 +119,12 @@ def _facts_of(summary: Summary) -> list[tuple[str, str]]:
         if len(each) > 1:
             rows.append(("", ", ".join(f"{_TARGETS[key]} alone {percent(share)}" for key, share in each.items())))
     rows.append(("batch", _batch(summary)))
+    if groups := summary.get("groups"):
+        busy = (f"{group['name']} {percent(group['gpu_busy_fraction'])}" for group in groups)
+        rows.append(("groups", f"GPUs busy: {', '.join(busy)}"))
+    if phases := summary.get("phases"):
+        means = (f"{name.replace('_', ' ')} {duration(phase['mean_ms'])}" for name, phase in phases.items())
+        rows.append(("phases", f"{' · '.join(means)} (means)"))
     if summary.get("padded_fraction"):
         rows.append(("padding", f"{percent(summary['padded_fraction'])} of the computed tokens are for nobody"))
     rows.append(("KV cache", _kv(summary)))
@@ -150,7 +157,9 @@ def _batch(summary: Summary) -> str:
 
 
 def _kv(summary: Summary) -> str:
-    text = f"peak {percent(summary['kv_peak_fraction'])} of {summary['kv_blocks_total']:,} blocks"
+    text = f"peak {percent(summary['kv_peak_fraction'])}"
+    if len({group["kv_blocks_total"] for group in summary.get("groups", ())}) < 2:
+        text += f" of {summary['kv_blocks_total']:,} blocks"
     text += f" · {_plural(summary['preemptions'], 'preemption')}"
     if summary["recomputed_tokens"]:
         text += f", {summary['recomputed_tokens']:,} tokens computed again"
