@@ -24,7 +24,7 @@ from batchsim.workload.columns import Int64, Workload
 Float64 = NDArray[np.float64]
 FS_PER_S = 1e15
 RESOURCES = ("compute", "kv", "token_budget", "seats")
-SEATS = ("max_num_seqs", "max_batch_size", "batch_size")
+SEATS = ("max_num_active_seqs", "max_num_seqs", "max_batch_size", "batch_size")
 BUDGETS = ("max_num_batched_tokens", "max_num_tokens", "max_batch_prefill_tokens", "chunk_size", "max_prefill_tokens")
 
 

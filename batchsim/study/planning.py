@@ -150,8 +150,7 @@ def _order(option: Sized) -> tuple[float, ...]:
 
 def _tightness(option: Sized) -> float:
     """The largest figure over its limit, of all targets and seeds."""
-    ratios = [figure.ratio for run in option.outcomes for figure in run.figures]
-    return max((float("inf") if ratio is None else ratio for ratio in ratios), default=0.0)
+    return max((run.tightness for run in option.outcomes), default=0.0)
 
 
 def _mark(options: Sequence[Sized]) -> None:

@@ -31,6 +31,8 @@ from batchsim.study.trial import Fleet, Outcome, binding, helps
 from batchsim.study.work import drawn
 from batchsim.workload.columns import Workload
 
+RANDOM = ("random", "power_of_two")
+"""Routers that draw: with one of them a seed matters even where the requests are fixed."""
 STATUSES = ("plan", "over_max_replicas", "infeasible", "does_not_fit")
 
 
@@ -152,11 +154,7 @@ def traffic_of(scenario: Scenario, resolved: Resolved, seeds: Sequence[int], win
     draws = {seed: _submitted(scenario, drawn(scenario.replace({"seed": seed}))) for seed in seeds}
     first = draws[seeds[0]]
     warnings: list[str] = []
-    if (
-        len(draws) > 1
-        and _are_fixed(list(draws.values()))
-        and scenario.kind("router") in ("round_robin", "least_requests", "least_tokens", "central_queue")
-    ):
+    if len(draws) > 1 and _are_fixed(list(draws.values())) and scenario.kind("router") not in RANDOM:
         draws = {seeds[0]: first}
         warnings.append("the requests are the same for every seed (a trace or a list): one seed is used")
     if not varies(scenario):

@@ -75,7 +75,7 @@ def _prefixes(prefixes: Prefixes, kept: Int64, count: int) -> Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Traffic over time in windows of `window_s` from the start of the clock; the last may be shorter or a little longer.
+    """Traffic in windows of `window_s` from the start of the clock; the last may be shorter, or a little longer.
 
     requests, tokens: arrivals and their tokens, prompt and output.  busiest: the number of the window with the most
     work.  seconds: of each window.

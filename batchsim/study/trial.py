@@ -51,6 +51,12 @@ class Outcome:
         """Whether every target is met."""
         return all(figure.passes for figure in self.figures)
 
+    @property
+    def tightness(self) -> float:
+        """The largest figure over its limit; infinite where one is."""
+        ratios = [figure.ratio for figure in self.figures]
+        return max((float("inf") if ratio is None else ratio for ratio in ratios), default=0.0)
+
 
 class Fleet:
     """One option of a plan: sizes of it are simulated when asked for, each size, rate and seed once."""
@@ -88,8 +94,13 @@ class Fleet:
         return [self.outcome(replicas, seed, factor) for seed in self.seeds]
 
     def passes(self, replicas: int, factor: float = 1.0) -> bool:
-        """Whether every seed meets every target; the first that does not ends the search."""
-        return all(self.outcome(replicas, seed, factor).passes for seed in self.seeds)
+        """Whether every seed meets every target; the first that does not ends the search, so the tightest go first."""
+        return all(self.outcome(replicas, seed, factor).passes for seed in self._tightest_first(replicas))
+
+    def _tightest_first(self, replicas: int) -> list[int]:
+        """The seeds, those furthest above their limits at the rate asked for in front, as far as they were run."""
+        known = self.known(replicas)
+        return sorted(self.seeds, key=lambda seed: -known[seed].tightness if seed in known else 0.0)
 
     def known(self, replicas: int) -> dict[int, Outcome]:
         """The runs of a size at the rate asked for, by seed."""
@@ -132,8 +143,8 @@ def outcome_of(run: Run, goals: Sequence[Goal]) -> Outcome:
 def pressure(run: Run) -> dict[str, float]:
     """Share of the busy time that each resource held requests back, by the state that steps leave.
 
-    seats: all taken, so that whoever comes has to wait.  kv: someone waits or was evicted for want of blocks.  token_budget: a step as
-    large as the budget allows.  compute: the rest of the busy time.
+    seats: all taken, so that whoever comes has to wait.  kv: someone waits, or was evicted, for want of blocks.
+    token_budget: a step as large as the budget allows.  compute: the rest of the busy time.
     """
     rows, seats, budget = run.records.iterations, seats_of(run.resolved), budget_of(run.resolved)
     took = (rows.end_ns - rows.start_ns).astype(np.float64)

@@ -208,7 +208,9 @@ def test_c05_what_was_not_served_is_infinitely_late() -> None:
 @hypothesis_given(st.lists(st.floats(0, 1e12), min_size=1, max_size=60), st.floats(0.1, 99.9))
 def test_the_percentile_is_numpys(values: list[float], percent: float) -> None:
     """Linear interpolation, as numpy's default."""
-    assert percentile(np.array(values), percent) == pytest.approx(float(np.percentile(values, percent)), rel=1e-12, abs=1e-9)
+    assert percentile(np.array(values), percent) == pytest.approx(
+        float(np.percentile(values, percent)), rel=1e-12, abs=1e-9
+    )
 
 
 def test_classes_are_judged_apart() -> None:
@@ -252,7 +254,7 @@ def test_c07_a_slice_far_below_the_peak_is_warned_of() -> None:
 
 
 def test_a_window_keeps_its_requests_and_their_shared_prefixes() -> None:
-    """Requests of the busiest window, its start moved to 0; a prefix of a request outside stays shared between those inside."""
+    """Requests of the busiest window, its start moved to 0; a prefix of one outside stays shared inside."""
     rows = [
         {"id": "a", "arrival_ms": 0, "prompt_tokens": 64, "output_tokens": 4},
         {"id": "b", "arrival_ms": 200_000, "prompt_tokens": 100, "output_tokens": 4, "prefix": [["req:a", 64]]},
@@ -295,14 +297,15 @@ def test_batch_size_of_a_tpot_target() -> None:
 
 @settings(max_examples=25, deadline=None)
 @hypothesis_given(
-    rate=st.floats(0.2, 30), prompt=st.integers(1, 3000), output=st.integers(1, 40), budget=st.sampled_from([64, 512, 8192]),
-    caching=st.booleans(),
+    rate=st.floats(0.2, 30), prompt=st.integers(1, 3000), output=st.integers(1, 40),
+    budget=st.sampled_from([64, 512, 8192]), caching=st.booleans(),
 )  # fmt: skip
 def test_no_request_beats_its_floor(rate: float, prompt: int, output: int, budget: int, caching: bool) -> None:
     """Whatever the load and the budget, TTFT, TPOT and E2E of a run are at least those of the request alone."""
     values = given(workload={
         "requests": 40, "arrivals": {"kind": "poisson", "rate_per_s": rate},
-        "prompt_tokens": {"kind": "exponential", "mean": prompt}, "output_tokens": {"kind": "exponential", "mean": output},
+        "prompt_tokens": {"kind": "exponential", "mean": prompt},
+        "output_tokens": {"kind": "exponential", "mean": output},
         "shared_prefix_tokens": max(1, prompt // 2),
     })  # fmt: skip
     values["scheduler"] |= {"max_num_batched_tokens": budget, "max_num_seqs": 64, "enable_prefix_caching": caching}
@@ -343,14 +346,17 @@ def test_the_bound_by_work_is_below_what_is_found(rate: float) -> None:
     ("changes", "scheduler", "workload", "binding"),
     [
         ({}, {"max_num_seqs": 2}, {"output_tokens": {"kind": "fixed", "tokens": 200}}, "seats"),
-        ({"kv_cache": {"block_size": 16, "num_blocks": 60}}, {}, {"output_tokens": {"kind": "fixed", "tokens": 200}}, "kv"),
+        (
+            {"kv_cache": {"block_size": 16, "num_blocks": 60}},
+            {},
+            {"output_tokens": {"kind": "fixed", "tokens": 200}},
+            "kv",
+        ),
         ({}, {"max_num_batched_tokens": 256}, {"prompt_tokens": {"kind": "fixed", "tokens": 2000}}, "token_budget"),
         ({}, {}, {"output_tokens": {"kind": "fixed", "tokens": 200}}, "compute"),
     ],
 )
-def test_what_binds(
-    changes: dict[str, Any], scheduler: dict[str, Any], workload: dict[str, Any], binding: str
-) -> None:
+def test_what_binds(changes: dict[str, Any], scheduler: dict[str, Any], workload: dict[str, Any], binding: str) -> None:
     """Two seats, a small pool, a small budget, or none of them."""
     values = given(slo={"e2e_ms": 20_000, "tpot_ms": 60, "percentile": 90}, **changes)
     values["scheduler"] |= scheduler

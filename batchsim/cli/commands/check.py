@@ -19,7 +19,7 @@ def command(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Hold scheduler policies to a stored baseline, on the same seeds. Exit code 1 where a gate fails."""
+    """Hold policies to a stored baseline. Same seeds on both sides; exit code 1 where a gate fails."""
     from batchsim.study import checking
 
     if update:
