@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.oracles.engine_rules import SarathiRules
 from tests.oracles.vllm_v1 import Step, note
 
 WATERMARK = 0.01  # of all blocks; there is no null block
@@ -45,7 +46,8 @@ class Request:
 class Oracle:
     """One scheduler and the requests of one recording."""
 
-    def __init__(self, recording: Mapping[str, Any]) -> None:
+    def __init__(self, recording: Mapping[str, Any], rules: SarathiRules | None = None) -> None:
+        self.rules = rules or SarathiRules()
         config: Mapping[str, Any] = recording["config"]
         self.free: int = config["num_gpu_blocks"]
         self.policy: str = config["policy"]
@@ -113,6 +115,10 @@ class Oracle:
         """Tokens of the step so far."""
         return sum(n for _, n in self.prefills) + len(self.decodes)
 
+    def charged(self) -> int:
+        """Tokens of the step that a chunk's budget counts: decodes too."""
+        return self.tokens() - (len(self.decodes) if self.rules.decodes_are_free else 0)
+
     def update(self) -> list[str]:
         """A token for everyone who decodes and for every prefill that came to its end; the ids of the finished."""
         for r, n in self.prefills:
@@ -152,7 +158,7 @@ class Oracle:
         """
         prefilling = self.decode_running()
         for r in prefilling:
-            n = min(r.to_prefill - r.computed, self.chunk_size - self.tokens())
+            n = min(r.to_prefill - r.computed, self.chunk_size - self.charged())
             self.running.append(r)
             if n > 0:
                 self.prefills.append((r, n))
@@ -160,9 +166,9 @@ class Oracle:
             r = self.waiting[0]
             if self.ignore(r):
                 continue
-            if r in self.preempted:
+            if r in self.preempted and not self.rules.back_in_the_same_step:
                 return
-            n = min(r.known, self.chunk_size - self.tokens())
+            n = min(r.known, self.chunk_size - self.charged())
             if not self.fits(r) or len(self.running) >= self.seats or n <= 0:
                 return
             self.start(r, n)
@@ -180,8 +186,11 @@ class Oracle:
             if not self.fits(r) or len(self.running) >= self.seats or over:
                 break
             self.start(r, r.known)
-        if not self.prefills and not self.ignored:
-            self.decode_running()
+        alone = not self.prefills and (not self.ignored or self.rules.ignoring_costs_no_step)
+        if alone or self.rules.decodes_ride_along:
+            started = self.decode_running()
+            self.running += started
+            self.prefills = [(r, n) for r, n in self.prefills if r in started]
 
     def schedule_orca(self) -> None:
         """Everyone running, and whole prompts of new ones beside them as long as seats and reservations last."""
@@ -196,7 +205,7 @@ class Oracle:
 
     def schedule_static(self) -> None:
         """A new batch only when the last one has ended."""
-        if self.running:
+        if self.running and not self.rules.static_lets_in:
             self.decodes = list(self.running)
         else:
             self.schedule_orca()
@@ -218,12 +227,13 @@ class Oracle:
             if not r.prefilled:
                 prefilling.append(r)
                 continue
-            while self.free == 0 and unvisited:
-                self.preempt(unvisited.pop())
-            if self.free == 0:
+            need = self.blocks_for(r.known) - r.blocks
+            short = min(need, 1) if self.rules.evicts_at_need_only else 1
+            while self.free < short and unvisited:
+                self.preempt(unvisited.pop(0 if self.rules.next_gives_way else -1))
+            if self.free < short:
                 self.preempt(r)
                 break
-            need = self.blocks_for(r.known) - r.blocks
             r.blocks += need
             self.free -= need
             self.running.append(r)
@@ -234,7 +244,7 @@ class Oracle:
         """Recompute later, from the front of the queue; the output so far is then part of the prompt."""
         self.release(r)
         r.computed = 0
-        self.waiting.insert(0, r)
+        self.waiting.insert(len(self.waiting) if self.rules.evicted_to_back else 0, r)
         self.preempted.append(r)
 
     def ignore(self, r: Request) -> bool:
@@ -255,7 +265,7 @@ class Oracle:
         """Admit the head of the queue with n tokens of its prefill."""
         self.waiting.remove(r)
         self.running.append(r)
-        r.to_prefill = r.known
+        r.to_prefill = r.prompt if self.rules.output_not_computed_again else r.known
         r.blocks = self.first_blocks(r)
         self.free -= r.blocks
         self.prefills.append((r, n))
@@ -263,12 +273,14 @@ class Oracle:
     @property
     def reserves(self) -> bool:
         """Each request holds the blocks of max_model_len tokens from the start."""
-        return self.policy in ("orca", "faster_transformer")
+        return self.policy in ("orca", "faster_transformer") and not self.rules.nothing_reserved
 
     @property
     def watermark_blocks(self) -> int:
         """Blocks that an admission leaves free."""
-        return 0 if self.reserves else int(WATERMARK * self.num_blocks)
+        share = WATERMARK * self.num_blocks
+        rounded = -int(-share // 1) if self.rules.watermark_rounded_up else int(share)
+        return 0 if self.reserves or self.rules.no_watermark else rounded
 
     def first_blocks(self, r: Request) -> int:
         """Blocks that a request takes when it is admitted: for its whole prompt, or for all that it may become."""
@@ -284,6 +296,6 @@ class Oracle:
         r.blocks = 0
 
 
-def run(recording: Mapping[str, Any]) -> list[Step]:
+def run(recording: Mapping[str, Any], rules: SarathiRules | None = None) -> list[Step]:
     """The steps of a recording's `config` and `requests` in at most `max_steps` steps."""
-    return Oracle(recording).run()
+    return Oracle(recording, rules).run()

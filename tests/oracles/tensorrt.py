@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tests.oracles.engine_rules import TensorrtRules
 from tests.oracles.steps import Request, Server, Step
 
 
 class Oracle(Server):
     """The rules, one a method. `active` is everybody here in order of arrival, as in the real one's list."""
 
-    def __init__(self, scenario: Mapping[str, Any]) -> None:
+    def __init__(self, scenario: Mapping[str, Any], rules: TensorrtRules) -> None:
         super().__init__(scenario)
+        self.rules = rules
         config = self.config
         self.policy: str = config.get("capacity_scheduler_policy", "GUARANTEED_NO_EVICT")
         self.batch_size: int = config.get("max_batch_size", 2048)
@@ -44,8 +46,8 @@ class Oracle(Server):
     def to_the_end(self) -> list[Request]:
         """All that generate; then the others in order while blocks to their end remain."""
         listed = [request for request in self.active if request.generating]
-        free = self.free  # those that started hold theirs
-        static = self.policy == "STATIC_BATCH"
+        free = self.free - self.rules.one_block_kept_back  # those that started hold theirs
+        static = self.policy == "STATIC_BATCH" and not self.rules.static_lets_in
         for request in self.active:
             if request.generating or (static and self.running and not request.started):
                 continue
@@ -54,6 +56,8 @@ class Oracle(Server):
                 self.reject(request)
                 continue
             if len(listed) >= self.batch_size or need > free:
+                if self.rules.skip_blocked_head:
+                    continue
                 break
             free -= need
             listed.append(request)
@@ -77,16 +81,17 @@ class Oracle(Server):
             started = [later for later in range(place, len(line)) if line[later].started]
             if not started:
                 break
-            victim = line[started[-1]]
-            free += victim.blocks
+            last = started[0] if self.rules.oldest_behind_paused else started[-1]
+            victim = line[last]
+            free += 0 if self.rules.paused_blocks_come_late else victim.blocks
             self.pause(victim)
-            del line[started[-1] :]
+            del line[last:]
         return listed
 
     def next_step(self, request: Request) -> int:
         """Blocks that a request takes in its next step."""
         if not request.started:
-            return self.blocks(request.known)
+            return self.blocks(request.known + self.rules.room_for_one_more)
         return self.blocks(request.computed + 1) - request.blocks if request.generating else 0
 
     def pause(self, victim: Request) -> None:
@@ -95,7 +100,8 @@ class Oracle(Server):
         self.preempted.append((victim, victim.computed))
         victim.computed = 0
         self.waiting.append(victim)
-        self.waiting.sort(key=lambda request: (request.arrival, request.place))
+        if not self.rules.paused_to_back:
+            self.waiting.sort(key=lambda request: (request.arrival, request.place))
 
     # -- stage 2
 
@@ -109,11 +115,13 @@ class Oracle(Server):
                 if tokens + 1 > self.budget:
                     break
                 generations.append(request)
-                tokens += 1
+                tokens += 0 if self.rules.generations_are_free else 1
             elif self.chunked:
                 contexts.append(request)
             else:
                 if tokens + request.rest > self.budget:
+                    if self.rules.walk_goes_on:
+                        continue
                     break
                 contexts.append(request)
                 tokens += request.rest
@@ -136,14 +144,14 @@ class Oracle(Server):
         if not self.equal:
             for request in contexts:
                 chunks[request] = min(request.rest, left)
-                if chunks[request] < request.rest:
+                if chunks[request] < request.rest and not self.rules.chunk_not_rounded:
                     chunks[request] -= chunks[request] % self.block
                 left -= chunks[request]
             return chunks
         while True:
             before = left
             for request in contexts:
-                more = min(self.block, request.rest - chunks[request])
+                more = min(self.block * (1 + self.rules.two_blocks_a_turn), request.rest - chunks[request])
                 if more <= left:
                     chunks[request] += more
                     left -= more
@@ -156,11 +164,12 @@ class Oracle(Server):
             self.sched.append((request, tokens))
         else:
             evicts = self.policy == "MAX_UTILIZATION"
-            self.start(request, tokens, request.known if evicts else request.prompt + request.limit)
+            whole = request.computed + tokens if self.rules.blocks_as_computed else request.known
+            self.start(request, tokens, whole if evicts else request.prompt + request.limit)
 
 
-def run(scenario: Mapping[str, Any]) -> tuple[list[Step], list[str]]:
+def run(scenario: Mapping[str, Any], rules: TensorrtRules | None = None) -> tuple[list[Step], list[str]]:
     """The steps, and the ids of the rejected."""
-    oracle = Oracle(scenario)
+    oracle = Oracle(scenario, rules or TensorrtRules())
     steps = oracle.run(oracle.schedule, oracle.refuse)
     return steps, [request.id for request in oracle.rejected]

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.oracles.engine_rules import V0Rules
 from tests.oracles.steps import Request, Server, Step
 
 
 class Oracle(Server):
     """Prompts first and alone; priority and delay factor. A step takes one time unit, so a prefill took one too."""
 
-    def __init__(self, scenario: Mapping[str, Any]) -> None:
+    def __init__(self, scenario: Mapping[str, Any], rules: V0Rules) -> None:
         super().__init__(scenario)
+        self.rules = rules
         config = self.config
         self.seats: int = config.get("max_num_seqs", 256)
         self.limit: int = config["max_num_batched_tokens"]
         self.by_priority = config.get("policy") == "priority"
         self.factor: float = config.get("scheduler_delay_factor", 0.0)
-        self.watermark = int(config.get("watermark", 0.01) * self.total)
-        self.always_one: bool = config.get("early_release", False)
+        share = config.get("watermark", 0.01) * self.total
+        self.watermark = -int(-share // 1) if rules.watermark_rounded_up else int(share)
+        self.always_one: bool = config.get("early_release", False) or rules.always_released_early
         self.urgency = {row["id"]: row.get("priority", 0) for row in scenario["requests"]}
         self.now = -1
         self.took = 0
@@ -54,6 +57,13 @@ class Oracle(Server):
         self.prompts()
         if self.sched:
             self.prefilled = True
+            if not self.rules.decodes_ride_along:
+                return
+            taken = self.sched
+            self.decode()
+            started = [request for request, _ in taken]
+            beside = [(request, n) for request, n in self.sched if request not in started]
+            self.sched = [(request, n) for request, n in taken if request.blocks] + beside
             return
         if self.by_priority:
             self.make_way()
@@ -66,26 +76,33 @@ class Oracle(Server):
         tokens, busy = 0, bool(self.running)
         while self.waiting:
             oldest = min(request.arrival for request in self.waiting)
-            if self.factor and busy and not self.now - oldest > self.factor * self.took:
+            past = self.now - oldest + self.rules.delay_reached
+            if self.factor and (busy or self.rules.delay_when_idle) and not past > self.factor * self.took:
                 return
             head = self.waiting[0]
             if self.hopeless(head):
                 self.reject(head)
                 continue
-            if len(self.running) >= self.seats or tokens + head.known > self.limit or not self.fits(head):
+            over = 0 if self.rules.limit_each else tokens
+            seats = self.seats + self.rules.one_more_seat
+            if len(self.running) >= seats or over + head.known > self.limit or not self.fits(head):
                 return
             tokens += head.known
             self.start(head, head.known, head.known)
 
     def fits(self, request: Request) -> bool:
         """Its blocks are free, and the watermark after them."""
-        return self.free - self.blocks(request.known) >= self.watermark
+        above = 0 if self.rules.watermark_when_idle_only and self.running else self.watermark
+        return self.free - self.blocks(request.known) >= above
 
     def make_way(self) -> None:
         """Running requests that are worse than the best waiting one leave until it could start."""
         best = self.waiting[0] if self.waiting else None
-        while best and self.running and not (self.fits(best) and len(self.running) < self.seats):
+        fits = (lambda _: True) if self.rules.way_for_seats_only else self.fits
+        while best and self.running and not (fits(best) and len(self.running) < self.seats):
             worst = max(self.running, key=lambda r: (*self.worth(r), r.place))
+            if self.rules.one_makes_way and self.preempted:
+                return
             if self.worth(worst) <= self.worth(best):
                 return
             self.evict(worst)
@@ -97,7 +114,7 @@ class Oracle(Server):
         while line:
             request = line.pop(0)
             while not self.has_room(request) and line:
-                self.evict(line.pop())
+                self.evict(line.pop(0 if self.rules.next_gives_way else -1))
             if not self.has_room(request):
                 self.evict(request)
                 break
@@ -115,15 +132,16 @@ class Oracle(Server):
         self.release(request)
         self.preempted.append((request, request.computed))
         request.computed = 0
-        self.waiting.insert(0, request)
+        self.waiting.insert(len(self.waiting) if self.rules.evicted_to_back else 0, request)
         self.sort()
 
 
 class Alternating(Oracle):
     """Steps of chunks and steps of decodes in turns."""
 
-    def __init__(self, scenario: Mapping[str, Any]) -> None:
-        super().__init__({**scenario, "scheduler": {"max_num_batched_tokens": 1 << 60, **scenario["scheduler"]}})
+    def __init__(self, scenario: Mapping[str, Any], rules: V0Rules) -> None:
+        given = {**scenario, "scheduler": {"max_num_batched_tokens": 1 << 60, **scenario["scheduler"]}}
+        super().__init__(given, rules)
         self.chunk: int = self.config["chunk_size"]
         self.always_one = True
         self.chunks_last = False
@@ -131,7 +149,7 @@ class Alternating(Oracle):
     def schedule(self) -> None:
         """One step."""
         decoding = [request for request in self.running if request.generating]
-        if not (self.chunks_last and decoding):
+        if not (self.chunks_last and decoding) or self.rules.chunks_always_first:
             self.chunks()
         self.chunks_last = bool(self.sched)
         if not self.sched:
@@ -145,6 +163,8 @@ class Alternating(Oracle):
             if tokens:
                 self.sched.append((request, tokens))
                 left -= tokens
+        if self.rules.running_chunk_alone and self.sched:
+            return
         while left and self.waiting and self.fits(self.waiting[0]) and len(self.running) < self.config["max_num_seqs"]:
             head = self.waiting[0]
             tokens = min(head.known, left)
@@ -158,6 +178,8 @@ class Alternating(Oracle):
             request = line.pop(0)
             if not request.generating:
                 continue
+            if self.rules.prompts_keep_blocks:
+                line = [other for other in line if other.generating]
             while not self.free and line:
                 self.evict(line.pop())
             if not self.free:
@@ -168,8 +190,10 @@ class Alternating(Oracle):
         self.sched = [(request, 1) for request in decoding]
 
 
-def run(scenario: Mapping[str, Any], oracle: type[Oracle] = Oracle) -> tuple[list[Step], list[str]]:
+def run(
+    scenario: Mapping[str, Any], oracle: type[Oracle] = Oracle, rules: V0Rules | None = None
+) -> tuple[list[Step], list[str]]:
     """The steps, and the ids of the rejected."""
-    made = oracle(scenario)
+    made = oracle(scenario, rules or V0Rules())
     steps = made.run(made.schedule, made.refuse)
     return steps, [request.id for request in made.rejected]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import numpy as np
 import pytest
 
@@ -13,22 +15,52 @@ SLO = {"ttft_ms": 500, "tpot_ms": 40}
 SEATS = {"max_num_seqs": 16, "max_num_batched_tokens": 512}
 
 
-def near_saturation(scheduler: dict[str, object], seed: int) -> Run:
-    """Bursty arrivals at about the rate that can be served (twelve a second are too many)."""
+def near_saturation(scheduler: dict[str, object], seed: int, rate: float = 11, burstiness: float = 0.3) -> Run:
+    """500 requests, bursty unless burstiness is 1, at about the rate that can be served (12 a second are too many)."""
     traffic = {
-        "requests": 500, "arrivals": {"kind": "gamma", "rate_per_s": 11, "burstiness": 0.3},
+        "requests": 500, "arrivals": {"kind": "gamma", "rate_per_s": rate, "burstiness": burstiness},
         "prompt_tokens": {"kind": "lognormal", "mean": 200, "sigma": 0.8, "max": 2000},
         "output_tokens": {"kind": "geometric", "mean": 40},
     }  # fmt: skip
     return simulate(drawn({**scheduler, **SEATS}, traffic, slo=SLO, seed=seed))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_goodput_near_saturation_beats_fcfs(seed: int) -> None:
-    """At least 1.15 times the good requests per second of fcfs, in each of four seeds."""
-    plain = near_saturation({"kind": "vllm"}, seed).summary["request_goodput"]
-    slack = near_saturation({"kind": "deadline", **SLO}, seed).summary["request_goodput"]
-    assert slack > 1.15 * plain
+FRESH = range(200, 204)
+"""Seeds that nothing was chosen by. Bands are those of sixteen others, in docs/schedulers/deadline.md."""
+
+
+def goodput(scheduler: dict[str, object], rate: float, burstiness: float = 0.3) -> list[float]:
+    """Good requests a second, in each fresh seed."""
+    many = (near_saturation(scheduler, seed, rate, burstiness) for seed in FRESH)
+    return [float(run.summary["request_goodput"]) for run in many]
+
+
+def test_goodput_near_saturation_beats_fcfs() -> None:
+    """11 requests a second in bursts, some 95 % of what can be served: more good requests than fcfs in each of four
+    seeds, and 1.15 times as many on average. (Measured over sixteen other seeds: 1.18 to 6.7 times, 2.2 on average; the
+    load is the one at which the policy was first looked at, the seeds are not.)
+    """
+    plain, slack = goodput({"kind": "vllm"}, 11), goodput({"kind": "deadline", **SLO}, 11)
+    ratios = [s / p for p, s in zip(plain, slack, strict=True)]
+    assert min(ratios) > 1
+    assert fmean(ratios) > 1.15
+
+
+def test_without_a_queue_it_gains_nothing() -> None:
+    """8 requests a second, Poisson, two thirds of what can be served: the same goodput within 1 % on average."""
+    plain, slack = goodput({"kind": "vllm"}, 8, 1.0), goodput({"kind": "deadline", **SLO}, 8, 1.0)
+    assert fmean(slack) == pytest.approx(fmean(plain), rel=0.01)
+
+
+def test_turning_the_late_away_gains_more_than_serving_them_last() -> None:
+    """fcfs with a timeout of 450 ms, which rejects who can hardly make it, has more good requests than `deadline`; with
+    the same timeout the two are alike within 5 % on average.
+    """
+    slack = goodput({"kind": "deadline", **SLO}, 11)
+    plain = goodput({"kind": "priority", "queue_timeout_ms": 450.0}, 11)
+    both = goodput({"kind": "deadline", **SLO, "queue_timeout_ms": 450.0}, 11)
+    assert fmean(plain) > 1.05 * fmean(slack)
+    assert fmean(both) == pytest.approx(fmean(plain), rel=0.05)
 
 
 def test_who_missed_the_target_waits_behind_those_who_can_make_it() -> None:

@@ -48,15 +48,37 @@ def test_random_scenarios_go_as_in_the_oracle(policy: str) -> None:
         assert compared(replay(recording)) == compared(Oracle(recording).run()), f"seed {seed}"
 
 
+def crowded_recording(seed: int, policy: str) -> dict[str, Any]:
+    """A random scenario of 100 to 260 blocks of a token or two, and so many requests that the watermark is touched."""
+    recording = random_sarathi_recording(seed, policy)
+    config, rng = recording["config"], random.Random(f"crowded {seed}")
+    config |= {"block_size": rng.choice([1, 2]), "num_gpu_blocks": rng.randint(100, 260), "max_num_seqs": 64}
+    many = [{**row, "id": f"{row['id']}.{copy}"} for copy in range(4) for row in recording["requests"]]
+    return {**recording, "requests": many}
+
+
+@pytest.mark.parametrize("policy", ["sarathi", "vllm"])
+def test_a_crowd_stops_at_the_watermark(policy: str) -> None:
+    """In 30 crowded scenarios, whose watermark is a block or two, every step is that of the plain rules."""
+    for seed in range(30):
+        recording = crowded_recording(seed, policy)
+        assert compared(replay(recording)) == compared(Oracle(recording).run()), f"seed {seed}"
+
+
+def alternating_case(seed: int) -> dict[str, Any]:
+    """A random scenario that is not hybrid."""
+    rng = random.Random(f"alternating {seed}")
+    chunk = rng.choice([rng.randint(1, 10), rng.randint(5, 60)])
+    seats = rng.choice([128, rng.randint(1, 5)])
+    return random_case(seed, {"kind": "sarathi", "hybrid": False, "chunk_size": chunk, "max_num_seqs": seats})
+
+
 @pytest.mark.parametrize("start", [0, 100])
 def test_alternating_steps_are_the_oracle_s(start: int) -> None:
     """Not hybrid: steps of chunks and of decodes take turns, as written out plainly."""
     evictions = 0
     for seed in range(start, start + 100):
-        rng = random.Random(f"alternating {seed}")
-        chunk = rng.choice([rng.randint(1, 10), rng.randint(5, 60)])
-        seats = rng.choice([128, rng.randint(1, 5)])
-        case = random_case(seed, {"kind": "sarathi", "hybrid": False, "chunk_size": chunk, "max_num_seqs": seats})
+        case = alternating_case(seed)
         steps, gone = vllm_v0.run(case, vllm_v0.Alternating)
         run = play(case)
         assert story(run) == steps, seed

@@ -110,7 +110,7 @@ def test_equal_progress_gives_each_a_block_in_turn() -> None:
 
 @pytest.mark.parametrize("stepwise", [False, True])
 def test_a_short_prompt_finds_room_that_a_block_does_not(stepwise: bool) -> None:
-    """Three tokens a step are left, less than a block of 4: the prompt of 10 waits, one of 3 that comes later starts."""
+    """Three tokens a step are left, less than a block of 4: the prompt of 10 waits, a later one of 3 starts."""
     scheduler = {**KIND, "max_num_tokens": 4, "enable_chunked_prefill": True}
     requests = [row(4, 30), row(10, 2, arrival_ms=5), row(3, 2, arrival_ms=15)]
     run = simulate(listed(scheduler, requests, block_size=4, cost=TICK), stepwise=stepwise)

@@ -33,15 +33,21 @@ def random_scheduler(rng: random.Random) -> dict[str, Any]:
     return chosen
 
 
+def random_v0_case(seed: int) -> dict[str, Any]:
+    """A random scenario with priorities."""
+    rng = random.Random(f"v0 {seed}")
+    case = random_case(seed, random_scheduler(rng))
+    for each in case["requests"]:
+        each["priority"] = rng.randint(0, 2)
+    return case
+
+
 @pytest.mark.parametrize("start", range(0, 300, 100))
 def test_every_step_is_the_oracle_s(start: int) -> None:
     """In random scenarios, with priorities, delay and evictions, each step is that of the plain list-based rules."""
     evictions = 0
     for seed in range(start, start + 100):
-        rng = random.Random(f"v0 {seed}")
-        case = random_case(seed, random_scheduler(rng))
-        for each in case["requests"]:
-            each["priority"] = rng.randint(0, 2)
+        case = random_v0_case(seed)
         steps, gone = vllm_v0.run(case)
         run = play(case)
         assert story(run) == steps, seed

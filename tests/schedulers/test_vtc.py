@@ -42,7 +42,7 @@ def test_a_tenant_back_from_idle_has_saved_no_credit(lift: bool, low: float, hig
     assert low <= mine / sum(tokens for step in steps for _, tokens, _ in step["sched"]) <= high
 
 
-def two_tenants(scheduler: dict[str, Any]) -> Run:
+def two_tenants(scheduler: dict[str, Any], seed: int = 0) -> Run:
     """3 and 12 requests a second, 64 seats, 10,000 tokens of KV, for 600 s."""
     traffic = {"prompt_tokens": {"kind": "uniform", "mean": 256, "range_ratio": 0.5}, "max_tokens": 384,
                "output_tokens": {"kind": "uniform", "mean": 256, "range_ratio": 0.5}}  # fmt: skip
@@ -53,7 +53,11 @@ def two_tenants(scheduler: dict[str, Any]) -> Run:
     workload = {"requests": 9000, "arrivals": {"kind": "poisson", "rate_per_s": 15}, "mix": mix}
     return simulate(
         drawn(
-            {**scheduler, "max_num_seqs": 64}, workload, kv_cache={"block_size": 16, "num_blocks": 625}, horizon_s=600
+            {**scheduler, "max_num_seqs": 64},
+            workload,
+            kv_cache={"block_size": 16, "num_blocks": 625},
+            horizon_s=600,
+            seed=seed,
         )
     )
 
