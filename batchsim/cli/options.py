@@ -68,6 +68,21 @@ def warn(warnings: Iterable[str], quiet: bool, *, label: str = "warning") -> Non
             print(f"{label}: {warning}", file=sys.stderr)
 
 
+def command_line() -> str | None:
+    """What was typed, for a report; None where the command line was called from Python."""
+    import shlex
+
+    program = Path(sys.argv[0]).name
+    return shlex.join(["batchsim", *sys.argv[1:]]) if program.startswith("batchsim") else None
+
+
+def report(folder: Path, page: Any) -> None:
+    """report.html and report.md in the folder of `--out`."""
+    from batchsim.report import html
+
+    html.write(folder, page)
+
+
 def print_json(value: Any) -> None:
     """JSON on stdout."""
     import json

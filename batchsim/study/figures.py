@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchsim.report import plots
-from batchsim.report.console import duration, number
+from batchsim.report import curve_plots, plots
+from batchsim.report.study_plots import axis_label
 from batchsim.simulation import Run
 from batchsim.study import curves, grid
 
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
     from batchsim.study.planning import Plan
     from batchsim.study.sweeping import Sweep
-
-COLORS = (plots.BLUE, plots.ORANGE, plots.GREEN, plots.RED, "#CC79A7", "#56B4E9", "#000000", "#999999")
-STYLES = ("-", "--", "-.", ":")
-NAMES = {
-    "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E", "offered_rate_per_s": "offered rate (req/s)",
-    "request_throughput": "served rate (req/s)", curves.RATE: "offered rate (req/s)",
-}  # fmt: skip
 
 
 class SweepPlots:
@@ -40,66 +33,23 @@ class SweepPlots:
 
         window: of the named part of the runs instead of the whole runs. The target of the scenario is a line.
         """
-        ax = plots.axes(ax)
-        x = self._x(against)
-        for place, (name, line) in enumerate(self._lines().items()):
-            for style, q in zip(("-", "--", ":"), ("p50", "p95", "p99"), strict=True):
-                column = f"{'window.' * window}{q}_{metric}_ms"
-                _line(ax, line, x, column, COLORS[place % len(COLORS)], style, f"{name} {q}".strip(), band=q == "p99")
-        self._target(ax, metric)
-        _axis(ax, x, f"{NAMES.get(metric, metric)} (ms)")
-        ax.set_title(self._finding(metric), loc="left")
-        _log_where_wide(ax)
-        return ax
+        slo = self._sweep.scenario.slo
+        limit = None if slo is None else slo.targets_ms().get("e2e" if metric == "e2el" else metric)
+        return curve_plots.latency(self._lines(), self._x(against), metric, window=window, target_ms=limit, ax=ax)
 
     def latency_throughput(self, column: str = "p99_e2el_ms", *, ax: Axes | None = None) -> Axes:
         """A latency against the served rate, the knee marked."""
-        ax = plots.axes(ax)
-        for place, (name, line) in enumerate(self._lines().items()):
-            color = COLORS[place % len(COLORS)]
-            _line(ax, line, "request_throughput", column, color, "-", name, mark="o")
-            knee = curves.knee(line)
-            if knee is not None and knee.get(column) is not None:
-                at = (knee["request_throughput"], knee[column])
-                ax.plot(*at, "s", color=color, markersize=8)
-                plots.note(ax, f"knee {number(at[0])} req/s", at, color, offset=(6, -12))
-        _axis(ax, "request_throughput", column.replace("_", " ").replace(" ms", " (ms)"))
-        top = max((entry.get("request_throughput") or 0.0 for entry in self._sweep.entries), default=0.0)
-        ax.set_title(f"at most {number(top)} req/s are served", loc="left")
-        _log_where_wide(ax)
-        return ax
+        lines = self._lines()
+        knees = {name: curves.knee(line) for name, line in lines.items()}
+        return curve_plots.latency_throughput(lines, column, knees=knees, ax=ax)
 
     def goodput(self, *, ax: Axes | None = None) -> Axes:
-        """Served rate and goodput against the offered rate: together, and each target alone."""
-        ax = plots.axes(ax)
-        x = self._x("offered")
-        names = [key for entry in self._sweep.entries[:1] for key in entry if key.startswith("goodput.")]
-        alone = [key for key in names if not key.endswith(("_low", "_high"))]
-        for place, (name, line) in enumerate(self._lines().items()):
-            color = COLORS[place % len(COLORS)]
-            _line(ax, line, x, "request_throughput", color, ":", f"{name} served".strip())
-            _line(ax, line, x, "request_goodput", color, "-", f"{name} goodput".strip(), mark="o")
-            if len(alone) > 1:
-                for style, key in zip(("--", "-.", "--", "-."), alone, strict=False):
-                    _line(ax, line, x, key, color, style, f"{name} {key.removeprefix('goodput.')} alone".strip())
-        _axis(ax, x, "requests/s")
-        best = max((entry.get("request_goodput") or 0.0 for entry in self._sweep.entries), default=0.0)
-        ax.set_title(f"goodput reaches {number(best)} req/s" if best else "served rate", loc="left")
-        return ax
+        """Served rate and goodput against the offered rate; of a single line each target alone too."""
+        return curve_plots.goodput(self._lines(), self._x("offered"), ax=ax)
 
     def kv(self, *, ax: Axes | None = None) -> Axes:
         """KV blocks in use, mean and peak, of the blocks there are."""
-        ax = plots.axes(ax)
-        x = self._x("offered")
-        for place, (name, line) in enumerate(self._lines().items()):
-            color = COLORS[place % len(COLORS)]
-            _line(ax, line, x, "kv_mean_fraction", color, "-", f"{name} mean".strip(), factor=100)
-            _line(ax, line, x, "kv_peak_fraction", color, "--", f"{name} peak".strip(), factor=100)
-        _axis(ax, x, "KV cache in use (%)")
-        ax.set_ylim(0, 103)
-        peak = max((entry.get("kv_peak_fraction") or 0.0 for entry in self._sweep.entries), default=0.0)
-        ax.set_title(f"the KV cache fills to {100 * peak:.0f} %", loc="left")
-        return ax
+        return curve_plots.kv_occupancy(self._lines(), self._x("offered"), ax=ax)
 
     def figure(self) -> Figure:
         """curves.png: three latencies, latency against throughput, goodput, KV cache."""
@@ -122,7 +72,11 @@ class SweepPlots:
         key = self._sweep.x_key
         if key is None:
             raise ValueError("no swept key is a number: there is no curve to draw; see table()")
-        return curves.lines(self._sweep.entries, self._sweep.keys, key)
+        lines = curves.lines(self._sweep.entries, self._sweep.keys, key)
+        others = [name for name in self._sweep.keys if name != key]
+        if len(others) != 1:
+            return lines
+        return {str(line[0][others[0]]): line for line in lines.values()}  # one key: its value says it all
 
     def _x(self, against: str) -> str:
         """The column for the x axis: the rates where the rate is what was swept, else the swept key itself."""
@@ -131,28 +85,6 @@ class SweepPlots:
         if against == "served":
             return "request_throughput"
         return str(self._sweep.x_key)
-
-    def _target(self, ax: Axes, metric: str) -> None:
-        slo = self._sweep.scenario.slo
-        limit = None if slo is None else slo.targets_ms().get("e2e" if metric == "e2el" else metric)
-        if limit is not None:
-            ax.axhline(limit, color=plots.RED, linewidth=1.2, linestyle="--")
-            plots.note(
-                ax,
-                f"target {duration(limit)}",
-                (0.02, limit),
-                plots.RED,
-                offset=(0, 3),
-                coords=("axes fraction", "data"),
-            )
-
-    def _finding(self, metric: str) -> str:
-        column = f"p99_{metric}_ms"
-        known = [entry for entry in self._sweep.entries if entry.get(column) is not None]
-        if not known:
-            return f"{NAMES[metric]}: nothing to show"
-        low, high = min(known, key=lambda e: e[column]), max(known, key=lambda e: e[column])
-        return f"{NAMES[metric]}: p99 from {duration(low[column])} to {duration(high[column])}"
 
 
 class PlanPlots:
@@ -177,10 +109,13 @@ class PlanPlots:
         ax.axhline(limit, color=plots.RED, linewidth=1.2, linestyle="--")
         plots.note(ax, f"limit {limit:g}", (0.02, limit), plots.RED, offset=(0, 3), coords=("axes fraction", "data"))
         ax.set_xlabel("replicas")
-        ax.set_ylabel(name.replace("_ms", " (ms)").replace("_", " "))
+        ax.set_ylabel(axis_label(name))
         ax.set_xticks(sorted({entry["replicas"] for entry in entries}))
         found = self._plan.replicas
-        ax.set_title(f"{found} replicas meet {name}" if found else f"no size tried meets {name}", loc="left")
+        ax.set_title(
+            f"{found} replicas meet {axis_label(name)}" if found else f"no size tried meets {axis_label(name)}",
+            loc="left",
+        )
         _log_where_wide(ax)
         return ax
 
@@ -206,8 +141,8 @@ class PlanPlots:
             )
         front = sorted((cost, value) for cost, value, entry in at if entry["pareto"])
         ax.plot([cost for cost, _ in front], [value for _, value in front], color=plots.BLUE, linewidth=1, zorder=0)
-        ax.set_xlabel("cost per hour" if priced else "GPUs")
-        ax.set_ylabel(name.replace("_ms", " (ms)").replace("_", " "))
+        ax.set_xlabel("cost an hour ($)" if priced else "GPUs")
+        ax.set_ylabel(axis_label(name))
         ax.set_title(f"{len(front)} of {len(at)} options are not beaten in cost and latency", loc="left")
         return ax
 
@@ -273,38 +208,6 @@ class ComparePlots:
             f"{key}: least for {min(known, key=lambda name: known[name])}" if known else f"{key}: undefined", loc="left"
         )
         return ax
-
-
-def _line(
-    ax: Axes, line: Sequence[Mapping[str, Any]], x: str, y: str, color: str, style: str, name: str,
-    *, mark: str = "", factor: float = 1.0, band: bool = True,
-) -> None:  # fmt: skip
-    """A line with its interval as a band and its name at its end; undefined points are gaps."""
-    known = [entry for entry in line if entry.get(x) is not None and entry.get(y) is not None]
-    if not known:
-        return
-    xs = [entry[x] for entry in known]
-    ax.plot(
-        xs,
-        [factor * entry[y] for entry in known],
-        linestyle=style,
-        marker=mark or None,
-        markersize=4,
-        color=color,
-        linewidth=1.6,
-    )
-    if band and all(entry.get(f"{y}_low") is not None for entry in known):
-        low, high = ([factor * entry[f"{y}_{end}"] for entry in known] for end in ("low", "high"))
-        ax.fill_between(xs, low, high, color=color, alpha=0.15, linewidth=0)
-    if name:
-        plots.note(ax, name, (xs[-1], factor * known[-1][y]), color, offset=(4, -3))
-
-
-def _axis(ax: Axes, x: str, label: str) -> None:
-    ax.set_xlabel(NAMES.get(x, x))
-    ax.set_ylabel(label)
-    ax.margins(x=0.12)
-    ax.set_ylim(bottom=max(0.0, ax.get_ylim()[0]))  # an interval's lower end may lie below 0, a latency does not
 
 
 def _log_where_wide(ax: Axes) -> None:

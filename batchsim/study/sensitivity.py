@@ -1,5 +1,5 @@
-"""What a plan's answer hangs on: its latency at other rates and sizes, and at other lengths, burstiness, prefix hits and
-step times.
+"""What a plan's answer hangs on: its latency at other rates and sizes, and under other lengths, burstiness, prefix
+hits and step times.
 
 An error of the cost model needs no runs of its own: steps that take (1 + e) times as long, under the same arrivals, are
 the same schedule as today's steps under arrivals (1 + e) times as fast, on a clock that runs (1 + e) times as slow. So
@@ -30,7 +30,7 @@ GROUP = 4
 """Requests that come together in the burstier variant."""
 SHARED = 0.5
 """Of the mean prompt, shared by all prompts in the variant with prefix hits."""
-POINTS = 9
+POINTS = 8
 MORE = 3
 """Replicas more than the plan that are tried for a variant that breaks it."""
 
@@ -46,7 +46,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The plan's fleet under something else than was assumed. needs: replicas that hold it, None for more than tried."""
+    """The plan's fleet under something else than was assumed. needs: replicas that hold it, None: more than tried."""
 
     name: str
     figures: tuple[Figure, ...]
@@ -109,10 +109,9 @@ def variants(found: Sized) -> list[Variant]:
         for name, change in _changes(found).items()
     ]
     made += _prefix_variants(found)
-    error, known = error_of(found)
-    label = "error of the cost model" if known else "assumed error"
+    error, _ = error_of(found)
     made += [
-        _stretched(found, f"steps {100 * error:.3g} % {word} ({label})", factor)
+        _stretched(found, f"steps {100 * error:.3g} % {word}", factor)
         for word, factor in (("slower", 1 + error), ("faster", 1 - error))
     ]
     return made
@@ -189,7 +188,8 @@ def _tried(found: Sized, name: str, scenario: Scenario, workloads: Mapping[int, 
 
 def _stretched(found: Sized, name: str, stretch: float) -> Variant:
     """The plan under steps that take `stretch` times as long, by the clock's rule (see above)."""
-    assert found.fleet is not None and found.replicas is not None
+    assert found.fleet is not None
+    assert found.replicas is not None
     goals = tuple(
         replace(goal, limits_ms={target: limit / stretch for target, limit in goal.limits_ms.items()})
         for goal in found.goals

@@ -31,6 +31,9 @@ def command(
     options.warn(result.warnings, quiet)
     if folder is not None:
         result.write(folder, format=format)
+        from batchsim.report import pages
+
+        options.report(folder, pages.compare_page(result, command=options.command_line()))
     if json:
         options.print_json({kind: run.summary for kind, run in result.items()})
     else:

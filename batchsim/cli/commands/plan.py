@@ -32,7 +32,7 @@ def command(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """The smallest fleet that meets the SLOs, and the largest rate that it holds. Exit code 4: there is none."""
+    """The smallest fleet that meets the SLOs, with the proof. Exit code 4: there is none."""
     from batchsim.study import grid
 
     axes = grid.axes(vary or [], "--vary")
@@ -50,6 +50,12 @@ def command(
     options.warn(whole["warnings"], quiet)
     if folder is not None:
         found.write(folder)
+        from batchsim.report import pages
+
+        say = progress.say(quiet)
+        if say is not None:
+            say("report: rates and sizes around the answer, and what it hangs on")
+        options.report(folder, pages.plan_page(found, command=options.command_line()))
     if json:
         options.print_json(whole)
     else:

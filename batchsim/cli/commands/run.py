@@ -26,13 +26,12 @@ def command(
     trace_window: Annotated[
         str | None, typer.Option("--trace-window", metavar="START:END", help="The part for --trace, seconds: 10:20.")
     ] = None,
-    report: Annotated[bool, typer.Option("--report", help="Also write report.html, one file.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Also write report.html, one file, and report.md.")] = False,
     format: options.Format = "csv",  # the option's name
     quiet: options.Quiet = False,
 ) -> int:
     """Simulate a scenario. A table on stdout (--json: the summary), files under DIR."""
     wanted = {"--step-log": step_log, "--trace": trace, "--report": report}
-    options.refuse_unbuilt({"--report": report})
     window = _window(trace, trace_window)
     checked = options.load(scenario, set_, seed)
     folder = options.folder(out, [option for option, on in wanted.items() if on])
@@ -47,6 +46,10 @@ def command(
 
             _, note = perfetto.write_trace(folder / "trace.json", run.records, window)
             options.warn([note] if note else [], quiet)
+        if report:
+            from batchsim.report import pages
+
+            options.report(folder, pages.run_page(run, command=options.command_line()))
     if json:
         options.print_json(run.summary)
     else:

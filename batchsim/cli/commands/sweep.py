@@ -40,7 +40,7 @@ def command(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """A grid of runs over seeds. results.csv, curve.csv and curves.png under DIR; killed, it resumes."""
+    """A grid of runs over seeds. Curves and a report under DIR; killed, it resumes."""
     from batchsim.study import grid
 
     axes = grid.axes(over)
@@ -63,6 +63,9 @@ def command(
 
         rates = saturations(result)
         whole["saturation"] = {name: found.to_dict() for name, found in rates.items()}
+    from batchsim.report import pages
+
+    options.report(folder, pages.sweep_page(result, command=options.command_line(), saturation=rates))
     if json:
         options.print_json(whole)
     else:
