@@ -89,7 +89,7 @@ class Clients:
             if self._horizon_ns is not None and self._next.scheduled_ns >= self._horizon_ns:
                 self._next = None
                 return
-            Alarm(self.env, self._next.scheduled_ns - self.env._now, ARRIVE, self._on_due)  # type: ignore[operator]
+            Alarm(self.env, self._next.scheduled_ns - self.env._now, ARRIVE, self._on_due)  # type: ignore[arg-type]
 
     def _on_due(self, _: Event) -> None:
         now_ns = self.env._now
@@ -137,6 +137,8 @@ class Clients:
         request.arrival_ns = self.env._now  # type: ignore[assignment]
         self._out += 1
         self.submitted += 1
+        if self._cap is not None:
+            self._tell_draining()
         if self._workload.cancel_ns[request.index] != ABSENT:
             self._watch_cancel(request)
         if not self._ingress_ns:
@@ -176,6 +178,8 @@ class Clients:
     def done(self, request: Request) -> None:
         """A request was answered, rejected or given up."""
         self._out -= 1
+        if self._cap is not None:
+            self._tell_draining()
         self._home.pop(request.index, None)
         self._answers += 1
         if self._answers > 1:  # the next one was turned away at once: the loop below is already sending
@@ -227,7 +231,7 @@ class Clients:
             elif request.queued_ns == request.arrival_ns and self._ingress_ns and not request.cancelled:
                 self._cancel_on_the_way(request)
 
-        Alarm(self.env, at_ns - self.env._now, ARRIVE, give_up)  # type: ignore[operator]
+        Alarm(self.env, at_ns - self.env._now, ARRIVE, give_up)  # type: ignore[arg-type]
 
     def _cancel_on_the_way(self, request: Request) -> None:
         if self.env._now < request.arrival_ns + self._ingress_ns:
@@ -247,7 +251,8 @@ class Clients:
         return min(output, declared, room), declared
 
     def _tell_draining(self) -> None:
-        draining = self._coming == 0 and self._next is None
+        full = self._cap is not None and self._out >= self._cap  # what is due waits with its client until an answer comes
+        draining = full or (self._coming == 0 and self._next is None)
         for replica in self._replicas:
             if replica.batch.draining != draining:
                 replica.batch.draining = draining

@@ -97,6 +97,7 @@ class Replica:
         self._waiting_then = 0
         self._late: list[int] = []  # arrivals during a deaf run
         self._evicted = 0  # in plans that came to nothing
+        self._evicted_for_nothing: list[tuple[Request, int]] = []  # by the last of them made ahead, not yet logged
         self._steps = 0
         self._ahead = ahead
         self._horizon_ns = horizon_ns
@@ -476,6 +477,7 @@ class Replica:
         if step.empty:
             self._next = None
             self._evicted += len(step.preempted)
+            self._evicted_for_nothing = step.preempted
         else:
             if isinstance(verdict, Wait):
                 raise RuleBroken(self.engine.name, "a wait comes with an empty step", f"Wait at {now_ns / 1e9} s")
@@ -512,6 +514,10 @@ class Replica:
         self._record(batch.recalled)
         engine.land(now_ns)
         self._log(self._start_ns, now_ns, self._flown)
+        if self._evicted_for_nothing:
+            nothing = Planned(ONCE, self._shape, 0, 0, 0, 0, [], self._evicted_for_nothing, [])
+            self._evicted_for_nothing = []
+            self._log(now_ns, now_ns, nothing)
         self._busy = False
         if self._single:
             self._go_on(now_ns)

@@ -82,7 +82,7 @@ def tokens_add_up(run: Run) -> None:
         assert len(times) == requests.emitted_tokens[place]
         assert times == sorted(times)
         # not logged: evictions of a step that the horizon cuts, and of a step planned ahead that came to nothing
-        if records.horizon_ns is None and not getattr(run.resolved.scheduler(), "async_scheduling", False):
+        if records.horizon_ns is None:
             assert requests.preemptions[place] == story.evictions
             assert requests.recomputed_tokens[place] == story.lost - int(requests.resume_hit_tokens[place])
         if times:
