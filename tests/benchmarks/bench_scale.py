@@ -95,7 +95,7 @@ def test_time_grows_with_the_number_of_requests(tmp_path: Path) -> None:
 @pytest.mark.bench
 @pytest.mark.parametrize("name", TRACES)
 def test_a_trace_is_read_fast(tmp_path: Path, name: str) -> None:
-    """A million rows at 300,000 a second at least, with ids and tenants too; 100,000 with lists of hash ids, which the JSON decoder reads."""
+    """A million rows at 300,000 a second, ids and tenants too; at 100,000 with hash ids, read by the JSON decoder."""
     rng = np.random.default_rng(0)
     at = np.cumsum(rng.exponential(0.05, MILLION)).tolist()
     prompt, output = rng.integers(513, 1024, MILLION).tolist(), rng.integers(1, 400, MILLION).tolist()
