@@ -162,6 +162,23 @@ def test_a23_an_impossible_target_needs_no_simulation() -> None:
     assert found.best.fleet.runs == 0
 
 
+def test_a23_beyond_the_measured_range_is_said(tmp_path: Path) -> None:
+    """Batches of 1 to 128 measured, 256 asked for: `extrapolated` is the share of such steps."""
+    table = tmp_path / "steps.csv"
+    table.write_text(
+        "prefill_tokens,decode_seqs,context_tokens,time_ms\n1,0,0,1\n8192,0,0,100\n"
+        "0,1,1,10\n0,1,2000,10\n0,128,128,20\n0,128,256000,20\n"
+    )
+    values = given(cost_model={"kind": "table", "path": str(table)}, slo={"e2e_ms": 60_000})
+    long = {"kind": "fixed", "tokens": 50}
+    values["workload"] |= {"arrivals": {"kind": "burst"}, "requests": 256, "output_tokens": long}
+    whole = plan(scenario(values), seeds=1).to_dict()
+    assert whole["status"] == "plan"
+    assert whole["extrapolated"] > 0.5
+    values["workload"]["requests"] = 60  # one prompt step within the table, then decodes
+    assert plan(scenario(values), seeds=1).to_dict()["extrapolated"] == 0
+
+
 def test_c01_concurrency_worst_case_and_at_the_mean() -> None:
     """37,765 tokens: 4.61 requests of 8,192, 47.2 of 800; 15,728,640 hold 1,920; 20/s × 5 s are 100 at once, 150,000
     tokens, 18.3 GiB."""
