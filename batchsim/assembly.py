@@ -240,7 +240,7 @@ class _Build:
             single=single,
             alone=alone,
             step=self._stepwise,
-            ahead=attribute(scheduler, "async_scheduling", False),
+            ahead_of_gpu=attribute(scheduler, "async_scheduling", False),
             horizon_ns=self._resolved.horizon_ns,
         )
 

@@ -12,7 +12,8 @@ from simpy.events import Event
 
 from batchsim.recorder import Recorder
 from batchsim.records import NEVER, Status
-from batchsim.replica import ARRIVE, Alarm, Replica
+from batchsim.alarm import ARRIVE, Alarm
+from batchsim.replica import Replica
 from batchsim.request import Request
 from batchsim.workload.columns import ABSENT, Int64, Workload
 

@@ -16,7 +16,8 @@ from simpy.events import Event
 from batchsim.batch import Batch
 from batchsim.recorder import Recorder
 from batchsim.records import NEVER, Status
-from batchsim.replica import SEND, Alarm, Replica
+from batchsim.alarm import SEND, Alarm
+from batchsim.replica import Replica
 from batchsim.request import Request
 from batchsim.router import Router, attribute
 

@@ -22,7 +22,8 @@ from batchsim.kv.handed import Keeping
 from batchsim.landing import Passage, Side
 from batchsim.recorder import Recorder
 from batchsim.records import NEVER, Status
-from batchsim.replica import ARRIVE, Alarm, Replica
+from batchsim.alarm import ARRIVE, Alarm
+from batchsim.replica import Replica
 from batchsim.request import Request
 from batchsim.router import Router
 

@@ -19,13 +19,14 @@ from batchsim.fleet import Fleet
 from batchsim.handoff import Handoff
 from batchsim.recorder import Recorder, evictions, handoffs, spans
 from batchsim.records import Records
-from batchsim.replica import BEFORE_ALL, Alarm
+from batchsim.alarm import BEFORE_ALL, Alarm
 from batchsim.scenario.resolve import Resolved, resolve
 from batchsim.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from batchsim.study.run_plots import RunPlots
     from batchsim.workload.columns import Workload
 
 
@@ -73,6 +74,13 @@ class Run:
 
         return iterations_frame(self.records)
 
+    @property
+    def plot(self) -> RunPlots:
+        """Figures of the run, each a method that returns its Axes: `run.plot.timeline(20, 25)`."""
+        from batchsim.study.run_plots import RunPlots
+
+        return RunPlots(self)
+
     def write(self, folder: Path, *, format: str = "csv", figures: bool = True) -> list[Path]:  # noqa: A002 - the option's name
         """Write the files of `--out` and return their paths. figures: the pictures too (they load matplotlib)."""
         from batchsim.report.files import write_run
@@ -85,15 +93,18 @@ class Run:
         return written
 
     def _extrapolated(self) -> float | None:
+        import numpy as np
+
         rows = self.records.iterations
-        flags = self.resolved.cost.outside(rows.prefill_tokens, rows.decode_seqs, rows.context_tokens)
-        if not flags:
-            return None
-        outside = None
-        for flag in flags.values():
-            outside = flag if outside is None else outside | flag
+        ranged, steps = False, 0
+        for made, pool in zip(self.resolved.parts, self.records.pools, strict=True):
+            mine = slice(*np.searchsorted(rows.replica, [pool.first, pool.first + pool.replicas]).tolist())
+            flags = made.cost.outside(rows.prefill_tokens[mine], rows.decode_seqs[mine], rows.context_tokens[mine])
+            if flags:
+                ranged = True
+                steps += int(rows.repeats[mine][np.logical_or.reduce(list(flags.values()))].sum())
         total = int(rows.repeats.sum())
-        return int(rows.repeats[outside].sum()) / total if total else 0.0
+        return None if not ranged else steps / total if total else 0.0
 
 
 def versions() -> dict[str, str]:

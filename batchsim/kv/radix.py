@@ -1,16 +1,21 @@
 """SGLang's radix cache, exact to the run: a tree of token runs, evicted whole, least recently used leaf first.
 
-Unlike vLLM's (`prefix.py`) equal tokens are merged: who publishes what is there already gives its own copy back. A run is
-held by everyone who needs it or a run below it; runs that nobody holds are loose. `free` counts empty and loose blocks:
-what an allocation can have after evicting. `vacant` counts the empty ones alone.
+Unlike vLLM's (`prefix.py`) equal tokens are merged: who publishes what is there already gives its own copy back. A run
+is held by everyone who needs it or a run below it; runs that nobody holds are loose. `free` counts empty and loose
+blocks: what an allocation can have after evicting. `vacant` counts the empty ones alone.
 
 A request's `held` is the run in which what it holds ends, `keyed` how many of its tokens stand in the tree (or would be
 found there, while it waits), `published` how many it has offered since its admission.
+
+What only one request can have (no shared beginning, nobody follows it) is nobody else's hit: until it is retracted it
+stays out of the tree, its `held` a list of where its runs end, behind the time of their last use. Finished, it is an
+entry of the heap, given back run by run from its end. That takes a fifth off a run without sharing.
 """
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 from batchsim.kv.blocks import BlockPool
 from batchsim.kv.content import Contents, Path, Signature
@@ -19,9 +24,12 @@ from batchsim.request import Request
 
 SPARE_ENTRIES = 1024
 
+Entry = tuple[int, int, "Run | list[int]"]
+"""(used, serial, a run or the blocks of the runs that only one request had)."""
+
 
 class Run:
-    """Tokens `start` to `end` of `path`, whole blocks. `key`: what its first block is; `used`: when last, by the cache's count."""
+    """Tokens `start` to `end` of `path`, whole blocks. `key`: its first block; `used`: when last, in uses so far."""
 
     __slots__ = ("children", "end", "holds", "key", "parent", "path", "start", "used")
 
@@ -43,7 +51,7 @@ class RadixCache(BlockPool):
         self._clock = 0
         self._root = Run(0, 0, Path((), -1), None, (), 0)
         self._runs = 0
-        self._loose: list[tuple[int, int, Run]] = []  # heap of (used, serial, run); stale entries are skipped
+        self._loose: list[Entry] = []  # heap; stale entries are skipped
         self._serial = 0
 
     # -- a block pool ------------------------------------------------------------------------------------------------
@@ -69,8 +77,11 @@ class RadixCache(BlockPool):
         own = blocks - request.keyed // self.size
         self.vacant += own
         self.free += own
-        if request.held is not None:
-            self._unhold(request.held)
+        held = request.held
+        if held.__class__ is list:
+            self._let_go(request, held)
+        elif held is not None:
+            self._unhold(held)
         request.held = None
         request.keyed = request.published = 0
 
@@ -78,8 +89,8 @@ class RadixCache(BlockPool):
 
     def find(self, request: Request, tokens: int) -> Run:
         """The run in which the longest match of the request's first `tokens` ends; split there, and used just now."""
-        if request.path is None and not self.contents.shares(request.index):
-            request.keyed = 0  # its tokens are its own, and never were published
+        if self.private(request):
+            request.keyed = 0
             return self._root
         run = self._walk(self.path(request), tokens // self.size * self.size, stamping=False)
         request.keyed = run.end
@@ -105,6 +116,9 @@ class RadixCache(BlockPool):
 
     def insert(self, request: Request, tokens: int) -> None:
         """Publish the first `tokens` tokens, whole blocks of them: the request holds the run in which they end."""
+        if request.held.__class__ is list or self.private(request):
+            self._note(request, tokens)
+            return
         size, path = self.size, self.path(request)
         keys = tokens // size * size
         run = self._walk(path, keys, stamping=True)
@@ -120,6 +134,10 @@ class RadixCache(BlockPool):
         if request.held is not None:
             self._unhold(request.held)
         request.held, request.keyed, request.published = run, keys, tokens
+
+    def private(self, request: Request) -> bool:
+        """Whether its tokens are its own, and never stood in the tree."""
+        return request.path is None and not self.contents.shares(request.index)
 
     def path(self, request: Request) -> Path:
         """The request's tokens."""
@@ -137,7 +155,15 @@ class RadixCache(BlockPool):
     def evict(self, blocks: int) -> None:
         """Drop loose leaves, least recently used first, until `blocks` are vacant or there are none left."""
         while self.vacant < blocks and self._loose:
-            used, _, run = heappop(self._loose)
+            used, _, run = self._loose[0]
+            if isinstance(run, list):
+                self.vacant += run.pop()
+                if run:
+                    continue
+                self._runs -= 1
+                heappop(self._loose)
+                continue
+            heappop(self._loose)
             parent = run.parent
             if run.used != used or run.holds or run.children or parent is None:
                 continue
@@ -156,6 +182,41 @@ class RadixCache(BlockPool):
         if len(self._loose) > 4 * self._runs + SPARE_ENTRIES:
             self._loose = [entry for entry in self._loose if _fresh(entry)]
             heapify(self._loose)
+
+    # -- what only one request can have ------------------------------------------------------------------------------
+
+    def _note(self, request: Request, tokens: int) -> None:
+        """Published, with nothing in the tree: the runs end where each publication ended, and at the prompt's end."""
+        size = self.size
+        keys = tokens // size * size
+        ends: list[int] = request.held if request.held.__class__ is list else [0]
+        if keys > request.keyed:
+            cut = request.prompt_tokens // size * size
+            if request.keyed < cut < keys:
+                ends.append(cut)
+            ends.append(keys)
+        self._clock += len(ends)
+        ends[0] = self._clock
+        request.held, request.keyed, request.published = ends, keys, tokens
+
+    def _let_go(self, request: Request, ends: list[int]) -> None:
+        """Its runs are loose; those of an evicted one, which can find them again, stand in the tree from now on."""
+        self.free += request.keyed // self.size
+        used, ends[0] = ends[0], 0
+        if len(ends) == 1:
+            return
+        if request.finished_ns != NEVER or request.cancelled:
+            self._runs += 1
+            self._serial += 1
+            size = self.size
+            heappush(self._loose, (used, self._serial, [(b - a) // size for a, b in pairwise(ends)]))
+            return
+        run, path, clock = self._root, self.path(request), self._clock
+        for place, end in enumerate(ends[1:], start=1):
+            self._clock = used - len(ends) + place
+            run = self._grow(run, end, path)
+        self._clock = clock
+        self._offer(run)
 
     # -- the tree ----------------------------------------------------------------------------------------------------
 
@@ -216,6 +277,6 @@ class RadixCache(BlockPool):
         self._offer(bottom)
 
 
-def _fresh(entry: tuple[int, int, Run]) -> bool:
+def _fresh(entry: Entry) -> bool:
     used, _, run = entry
-    return run.used == used and not run.holds and not run.children and run.parent is not None
+    return isinstance(run, list) or (run.used == used and not run.holds and not run.children and run.parent is not None)

@@ -197,6 +197,8 @@ class Sglang(Settings):
     def _verdict(self, b: Batch) -> Verdict:
         if b.step.preempted or self.chunk is not None or self._since_prefill is not None or len(b.seats) > b.group.size:
             return ONCE
+        if self._prompts_earlier and not self._private(self._prompts_earlier):
+            return ONCE  # published when they land, which may give copies back
         if not b.queue:
             return FLOW
         return DEAF if self.full and not self.enable_priority_scheduling else ONCE
@@ -205,8 +207,12 @@ class Sglang(Settings):
         """With nobody waiting decodes follow; but what others may hit is published before they take room."""
         if b.queue or self.chunk is not None or b.step.preempted or self.prefill_decode_interval:
             return ONCE
+        return FLOW if self._private(self._prompts) else ONCE
+
+    def _private(self, prompts: Prompts) -> bool:
+        """Whether publishing these prompts changes nothing for anybody."""
         cache = self._cache
-        return FLOW if cache is None or all(cache.private(request) for request, _, _ in self._prompts) else ONCE
+        return cache is None or all(cache.private(request) for request, _, _ in prompts)
 
     def _pause(self, b: Batch) -> Verdict | Wait:
         """Nothing is computed. The real loop turns at once again; here a turn without work lasts a nanosecond."""

@@ -1,7 +1,7 @@
 """Recordings of SGLang: the same engine and scheduler as `run`, one turn of its event loop a step.
 
-The front door is off: SGLang's own cuts of limits and prompts are made here. Steps carry the recordings' keys, and
-`preempted` as [id, KV tokens lost].
+The front door is off: SGLang's own cuts of limits and prompts are made here. Steps carry the recordings' keys; those of
+`retracted` stand under `preempted` too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def recognized(recording: Recording) -> bool:
 
 
 def replay(recording: Recording) -> list[dict[str, Any]]:
-    """The steps, to the end, to a stand-still, to `max_steps`, or up to the step in which the real process would die."""
+    """The steps, to the end, a stand-still, `max_steps`, or the step in which the real process would die."""
     player = Player(recording)
     steps: list[dict[str, Any]] = []
     barren = 0
@@ -76,7 +76,9 @@ class Player:
         self.scheduler = _scheduler(config)
         self._slots, self._context = int(config["max_total_tokens"]), int(config["context_length"])
         pool = self.scheduler.pool(self._slots, Contents(_prefixes(rows)))
-        self.engine = Engine(0, self.scheduler, pool, Recorder(log=True), name="replay", max_model_len=ENDLESS, log=True)
+        self.engine = Engine(
+            0, self.scheduler, pool, Recorder(log=True), name="replay", max_model_len=ENDLESS, log=True
+        )
         self._sign = 1 if config.get("schedule_low_priority_values_first") else -1
         self._rows: dict[int, list[tuple[int, Row]]] = {}
         for place, row in enumerate(rows):
@@ -167,15 +169,19 @@ class Player:
         for request in scheduler.members:
             if request.index in step.chunks and request.index not in self._seen:
                 now.setdefault("new", []).append(request.id)
-            elif request.index in step.chunks and step.chunks[request.index].past == request.hit_tokens and self._comes_back(request):
+            elif (
+                request.index in step.chunks
+                and step.chunks[request.index].past == request.hit_tokens
+                and self._comes_back(request)
+            ):
                 now.setdefault("resumed", []).append(request.id)
             self._seen.add(request.index)
         if scheduler.refused:
-            now["refused"] = [[r.id, why, int(taken), round(float(room), 6)] for r, why, taken, room in scheduler.refused]
+            now["refused"] = [
+                [r.id, why, int(taken), round(float(room), 6)] for r, why, taken, room in scheduler.refused
+            ]
         evicted = [(request, lost) for request, lost in step.preempted if request.index not in dropped]
-        if evicted:
-            now["retracted"] = [[request.id, lost, request.emitted_tokens] for request, lost in evicted]
-        now["preempted"] = [[request.id, lost] for request, lost in evicted]
+        now["retracted"] = now["preempted"] = [[request.id, lost, request.emitted_tokens] for request, lost in evicted]
         if dropped:
             now["dropped"] = [request.id for request in scheduler.dropped]
         self._back = {request.index for request in batch.queue.values()}
@@ -203,7 +209,9 @@ class Player:
         running = [request for request in scheduler.running if request.index in batch.seats]
         if now["mode"] in ("extend", "mixed"):
             here = {request.index for request in running}
-            running += [r for r in scheduler.members if r.index in batch.seats and r is not chunk and r.index not in here]
+            running += [
+                r for r in scheduler.members if r.index in batch.seats and r is not chunk and r.index not in here
+            ]
         now["running"] = [request.id for request in running]
         now["chunked"] = None if chunk is None else chunk.id
         now["waiting"] = [request.id for request in batch.queue.values()]
@@ -221,7 +229,9 @@ class Player:
 def _scheduler(config: Mapping[str, Any]) -> Sglang:
     known = {field.name for field in fields(Sglang) if field.init}
     named = {RENAMED.get(key, key): value for key, value in config.items()}
-    return Sglang(**{key: value for key, value in named.items() if key in known}, disable_overlap_schedule=not config["overlap"])
+    return Sglang(
+        **{key: value for key, value in named.items() if key in known}, disable_overlap_schedule=not config["overlap"]
+    )
 
 
 def _ends_itself(row: Row) -> bool:
