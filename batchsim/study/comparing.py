@@ -81,7 +81,9 @@ class Comparison(Mapping[str, Run]):
         return [path for name, run in self.runs.items() for path in run.write(folder / places[name], format=format)]
 
     def _repr_html_(self) -> str:
-        return str(self.table().to_html())
+        from batchsim.report.notebook import comparison_html
+
+        return comparison_html(self)
 
 
 def compare(

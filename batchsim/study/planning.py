@@ -93,7 +93,9 @@ class Plan:
         return written
 
     def _repr_html_(self) -> str:
-        return str(self.table().to_html(index=False))
+        from batchsim.report.notebook import plan_html
+
+        return plan_html(self)
 
 
 def plan(

@@ -47,3 +47,9 @@ class RunPlots:
         from batchsim.report import plots
 
         return plots.itl_spikes(self._run.records, ax=ax, **options)
+
+    def tenant_service(self, *, ax: Axes | None = None) -> Axes:
+        """Tokens served to each tenant over time."""
+        from batchsim.report import study_plots
+
+        return study_plots.tenant_service(self._run.records, ax=ax)

@@ -135,7 +135,9 @@ class Sweep:
         return written
 
     def _repr_html_(self) -> str:
-        return str(self.curve().to_html(index=False))
+        from batchsim.report.notebook import sweep_html
+
+        return sweep_html(self)
 
 
 def sweep(

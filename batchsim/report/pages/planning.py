@@ -30,11 +30,11 @@ def plan_page(found: Plan, *, command: str | None = None) -> Page:
     curves, variants = sensitivity.curves(found.best), sensitivity.variants(found.best)
     error, known = sensitivity.error_of(found.best) if found.best.fleet is not None else (0.0, False)
     sections = [
-        _sizes(whole),
+        sizes(whole),
         _binds(whole),
         _headroom(whole, found),
         _sensitivity(whole, variants, error, known),
-        _alternatives(whole, found),
+        alternatives(whole, found),
         _provenance(whole, found, command),
     ]
     name = whole["scenario"].get("name") or "plan"
@@ -134,7 +134,7 @@ def _tiles(whole: Whole) -> list[Tile]:
     return tiles
 
 
-def _sizes(whole: Whole) -> Section | None:
+def sizes(whole: Whole) -> Section | None:
     """Every size tried, with each target's figure by seed: the proof that the plan is the smallest."""
     if not whole["evidence"]:
         if not whole["floor"]:
@@ -258,7 +258,7 @@ def _figure_cell(figure: Any) -> Cell:
     return cell(text, NEVER if figure.value is None else figure.value, tone="good" if figure.passes else "bad")
 
 
-def _alternatives(whole: Whole, found: Plan) -> Section | None:
+def alternatives(whole: Whole, found: Plan) -> Section | None:
     if "options" not in whole and whole["status"] != "plan":
         return None
     if "options" not in whole:
