@@ -1,8 +1,8 @@
 """batchsim simulates LLM inference serving: how requests are batched, and what their users feel.
 
-    import batchsim as bs
-    run = bs.simulate(bs.load("scenario.yaml"))
-    run.summary["p99_ttft_ms"]
+import batchsim as bs
+run = bs.simulate(bs.load("scenario.yaml"))
+run.summary["p99_ttft_ms"]
 """
 
 from __future__ import annotations

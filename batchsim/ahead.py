@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from simpy.events import Event
 
-from batchsim.batch import Entry
 from batchsim.cost.model import Shape
 from batchsim.errors import RuleBroken
 from batchsim.recorder import pack_iteration
 from batchsim.records import FS_PER_NS, Iterations
 from batchsim.request import Request
 from batchsim.scheduler import DEAF, FLOW, ONCE, Until, Verdict, Wait
+from batchsim.step import Entry
 
 if TYPE_CHECKING:
     from batchsim.replica import Replica

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from batchsim.cost.model import Shape
 from batchsim.errors import RuleBroken
@@ -19,47 +18,7 @@ from batchsim.kv.prefix import PrefixCache
 from batchsim.queue import Key, Queue, queue
 from batchsim.records import NEVER
 from batchsim.request import Request
-
-
-_shape = tuple.__new__  # a third of the time of Shape(...)
-
-
-class Chunk(NamedTuple):
-    """Prompt tokens of one request computed in this step."""
-
-    request: Request
-    tokens: int
-    past: int  # tokens computed before
-
-
-class Entry(NamedTuple):
-    """One request's part in a step, for the step log."""
-
-    request: Request
-    tokens: int
-    computed_before: int
-    decode: bool
-
-
-class Step:
-    """What the step being built computes."""
-
-    __slots__ = ("chunks", "dirty", "entries", "named", "padded_to", "padded_tokens", "preempted", "tick")
-
-    def __init__(self) -> None:
-        self.dirty = False  # something besides the tick stands in it
-        self.chunks: dict[int, Chunk] = {}
-        self.tick = False  # everybody who decodes takes a token
-        self.named: dict[int, Request] = {}  # or these do, while the other decoding ones rest
-        self.preempted: list[tuple[Request, int]] = []
-        self.padded_to = 0
-        self.padded_tokens = 0
-        self.entries: dict[int, Entry] | None = None
-
-    @property
-    def empty(self) -> bool:
-        """Nobody computes anything."""
-        return not (self.chunks or self.tick or self.named)
+from batchsim.step import Chunk, Entry, Step, newest
 
 
 class Batch:
@@ -70,8 +29,17 @@ class Batch:
     free: blocks free now.  block: tokens a block.  now_ns: the clock.  draining: no arrival is on its way.
     """
 
-    def __init__(self, pool: BlockPool, *, scheduler: str, order: Key | None = None, hold: bool = False,
-                 oracle: bool = False, log: bool = False, max_model_len: int = 1 << 60) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        *,
+        scheduler: str,
+        order: Key | None = None,
+        hold: bool = False,
+        oracle: bool = False,
+        log: bool = False,
+        max_model_len: int = 1 << 60,
+    ) -> None:
         self.pool = pool
         self.block = pool.size
         self.group = DecodeGroup(pool.size)
@@ -97,7 +65,9 @@ class Batch:
         self.flight_singly: set[int] = set()  # and these take a token outside the group's clock
         self.flight_before: dict[int, int] = {}  # when those had their last token; the group at flight_before_ns
         self.flight_before_ns = 0
-        self.recalled: list[tuple[Request, bool]] = []  # evicted: their token in flight, or its gap in the tick, is void
+        self.recalled: list[
+            tuple[Request, bool]
+        ] = []  # evicted: their token in flight, or its gap in the tick, is void
         if isinstance(pool, PrefixCache):
             pool.scheduled = self._scheduled
         self.open_step()
@@ -234,7 +204,9 @@ class Batch:
         if request.index in self.step.chunks:
             self._broken("each request computes one chunk a step", f"extend({request.id}) twice")
         if not 0 < tokens <= request.remaining_tokens:
-            self._broken("a chunk is part of what remains", f"extend({request.id}, {tokens}) of {request.remaining_tokens}")
+            self._broken(
+                "a chunk is part of what remains", f"extend({request.id}, {tokens}) of {request.remaining_tokens}"
+            )
         computed = request._computed
         need = -(-min(computed + tokens, self.max_model_len) // self.block) - request.blocks
         if need > 0:
@@ -245,7 +217,9 @@ class Batch:
         self._add_chunk(request, tokens, computed)
         return True
 
-    def admit(self, request: Request, tokens: int, *, hold_tokens: int = 0, room_tokens: int = 0, spare: int = 0) -> bool:
+    def admit(
+        self, request: Request, tokens: int, *, hold_tokens: int = 0, room_tokens: int = 0, spare: int = 0
+    ) -> bool:
         """A seat for a waiting request, which computes `tokens` tokens beyond its cache hit in this step.
 
         hold_tokens: blocks for that many tokens are held from now on. room_tokens: blocks for that many must be free,
@@ -322,9 +296,7 @@ class Batch:
 
     def pad_prompts(self) -> None:
         """Every prompt of this step is computed at the length of the longest (a static batch's rectangle)."""
-        chunks = self.step.chunks.values()
-        self.step.padded_to = max((chunk.tokens for chunk in chunks), default=0)
-        self.step.padded_tokens = sum(self.step.padded_to - chunk.tokens for chunk in chunks)
+        self.step.pad()
 
     def hold_until(self, tokens: int) -> None:
         """The batch now formed keeps its seats until each row has computed `tokens` output tokens (needs `hold`)."""
@@ -344,27 +316,7 @@ class Batch:
 
     def shape(self) -> Shape:
         """What the step computes, summed, for the cost model."""
-        step, group = self.step, self.group
-        if not step.dirty:
-            size = group.size
-            return _shape(Shape, (0, 0, 0, 0, size, group.offsets + size * (group.clock.ticks + 1)))
-        decodes = group.size if step.tick else 0
-        context = group.context_tokens() if step.tick else 0
-        for request in step.named.values():
-            decodes += 1
-            context += request._computed + 1
-        tokens = s2 = pasts = seqs = 0
-        for request, chunk, past in step.chunks.values():
-            if chunk == 1 and not self.folds_output and _newest(request, past):  # what a resumed request lacks is its newest token: a decode
-                decodes += 1
-                context += past + 1
-                continue
-            chunk = step.padded_to or chunk
-            tokens += chunk
-            s2 += chunk * (2 * past + chunk)
-            pasts += past
-            seqs += 1
-        return _shape(Shape, (tokens, s2, pasts, seqs, decodes, context))
+        return self.step.shape(self.group, folds_output=self.folds_output)
 
     def close_step(self) -> None:
         """After a step in which only some decoded: the others leave the group, so that its clock passes them by.
@@ -453,7 +405,7 @@ class Batch:
         if self.pool.caching:
             self.pool.publish(request, past + tokens)
         if step.entries is not None:
-            decode = tokens == 1 and not self.folds_output and _newest(request, past)
+            decode = tokens == 1 and not self.folds_output and newest(request, past)
             step.entries[request.index] = Entry(request, tokens, past, decode)
 
     def _log_decodes(self, entries: dict[int, Entry]) -> None:
@@ -543,8 +495,3 @@ class Batch:
     def _in_flight(self, request: Request, grouped: bool) -> int:
         """1 if a token of the request is computed by a step that has not ended: its block is not yet published."""
         return 1 if (grouped and self.flight_ticked) or request.index in self.flight_singly else 0
-
-
-def _newest(request: Request, past: int) -> bool:
-    """Whether the token after `past` is the newest one of a request past its prompt."""
-    return past >= request.prompt_tokens and past + 1 == request.prompt_tokens + request._emitted

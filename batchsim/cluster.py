@@ -10,9 +10,9 @@ import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
+from batchsim.alarm import ARRIVE, Alarm
 from batchsim.recorder import Recorder
 from batchsim.records import NEVER, Status
-from batchsim.alarm import ARRIVE, Alarm
 from batchsim.replica import Replica
 from batchsim.request import Request
 from batchsim.workload.columns import ABSENT, Int64, Workload
@@ -252,7 +252,9 @@ class Clients:
         return min(output, declared, room), declared
 
     def _tell_draining(self) -> None:
-        full = self._cap is not None and self._out >= self._cap  # what is due waits with its client until an answer comes
+        full = (
+            self._cap is not None and self._out >= self._cap
+        )  # what is due waits with its client until an answer comes
         draining = full or (self._coming == 0 and self._next is None)
         for replica in self._replicas:
             if replica.batch.draining != draining:

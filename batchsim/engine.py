@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from batchsim.batch import Batch, Entry
+from batchsim.batch import Batch
 from batchsim.errors import NoProgress
 from batchsim.kv.blocks import BlockPool
 from batchsim.recorder import Recorder
 from batchsim.records import NEVER, Status
 from batchsim.request import Request
 from batchsim.scheduler import ONCE, Scheduler, Until, Verdict, Wait, attribute
-
-COMPLETED = int(Status.COMPLETED)
+from batchsim.step import Entry
 
 Done = Callable[[Request], None]
 
@@ -112,7 +111,8 @@ class Engine:
         batch.now_ns = end_ns
         batch.planning = False
         group = batch.group
-        self._ended = ended = []
+        ended: list[Request] = []
+        self._ended = ended
         if decodes:
             group.advance(ticks, first_end_ns, end_ns)
             if group.next_end <= group.clock.ticks:
@@ -132,7 +132,8 @@ class Engine:
         batch.now_ns = end_ns
         batch.planning = False
         group = batch.group
-        self._ended = ended = []
+        ended: list[Request] = []
+        self._ended = ended
         if decodes:
             group.advance(1, end_ns, end_ns)
             if group.next_end <= group.clock.ticks:
@@ -161,7 +162,7 @@ class Engine:
                         batch.retire(request)
                     else:  # evicted while its last token was in flight
                         batch.drop(request)
-                    close(request, COMPLETED, number, end_ns)
+                    close(request, Status.COMPLETED, number, end_ns)
             self._spun = 0
         if self._held:
             self._release_held()

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from simpy import Environment
 from simpy.events import Event
 
+from batchsim.alarm import SEND, Alarm
 from batchsim.batch import Batch
 from batchsim.recorder import Recorder
 from batchsim.records import NEVER, Status
-from batchsim.alarm import SEND, Alarm
 from batchsim.replica import Replica
 from batchsim.request import Request
 from batchsim.router import Router, attribute

@@ -14,7 +14,6 @@ from struct import Struct
 from batchsim.records import NEVER
 from batchsim.request import Clock, Request
 
-
 NOBODY = 1 << 62
 _span = Struct("3q")
 _pack_span = _span.pack
@@ -31,7 +30,6 @@ class DecodeGroup:
         "_counted",
         "_ends",
         "_growers",
-        "offsets",
         "_residues",
         "_stamp",
         "clock",
@@ -40,6 +38,7 @@ class DecodeGroup:
         "last_tick_ns",
         "next_end",
         "odd_gaps",
+        "offsets",
         "size",
         "spans",
     )

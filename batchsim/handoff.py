@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 from simpy import Environment
 
+from batchsim.alarm import ARRIVE, Alarm
 from batchsim.fleet import Fleet, Later, Member
 from batchsim.kv.handed import Keeping
 from batchsim.landing import Passage, Side
 from batchsim.recorder import Recorder
 from batchsim.records import NEVER, Status
-from batchsim.alarm import ARRIVE, Alarm
 from batchsim.replica import Replica
 from batchsim.request import Request
 from batchsim.router import Router

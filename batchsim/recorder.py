@@ -94,7 +94,9 @@ def spans(parts: list[tuple[int, bytearray, bytearray]]) -> Spans:
     gaps = [_columns(flat) for _, _, flat in parts]
     replica = np.repeat(np.array([number for number, _, _ in parts]), [len(columns[0]) for columns in rows])
     index, from_tick, to_tick = (_joined([columns[place] for columns in rows]) for place in range(3))
-    return Spans(index, narrowed(replica), from_tick, to_tick, *(_joined([c[place] for c in gaps]) for place in range(3)))
+    return Spans(
+        index, narrowed(replica), from_tick, to_tick, *(_joined([c[place] for c in gaps]) for place in range(3))
+    )
 
 
 def evictions(parts: list[array[int]]) -> Evictions:
@@ -112,7 +114,7 @@ def handoffs(flat: array[int], count: int) -> Handoffs:
     return Handoffs(*columns)
 
 
-def _columns(flat: array[int]) -> list[Ints]:
+def _columns(flat: array[int] | bytearray) -> list[Ints]:
     """The three columns of a flat array of rows, narrow."""
     table: Int64 = np.frombuffer(flat, dtype=np.int64).reshape(-1, 3)
     return [narrowed(table[:, place]) for place in range(3)]

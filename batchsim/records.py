@@ -76,14 +76,14 @@ class Iterations:
     growth_fs longer than the one before; start_frac_fs: the exact start is start_ns * FS_PER_NS + start_frac_fs.
     So the end of the j-th step (from 1) is
         round_half_up(start + j * first_fs + growth_fs * j * (j - 1) / 2)   -> `step_ends_ns`.
-    prefill_tokens, prefill_s2: computed prompt tokens (padding included), and sum of chunk * (past + chunk / 2), doubled to be whole.
+    prefill_tokens, prefill_s2_x2: computed prompt tokens (padding included), and twice the sum of chunk * (past + chunk / 2).
     decode_seqs, context_tokens: sequences decoding (padding rows included) and the sum of their contexts, in the row's FIRST step.
     padded_tokens: tokens of one step that were computed for nobody (static padding of prompts, rows that have ended).
     running, waiting, kv_blocks_used: as after scheduling, before its finishes, in the LAST repeat.  kv_blocks_first: in the first.
     preempted: requests evicted.
     Ticks: a step in which anyone decodes is a tick of the batch's decode clock. tick_before counts this replica's ticks
     before the row (the row holds `repeats` ticks if decode_seqs > 0, else none). In the first tick of the row
-    `steady_seqs` sequences have the gap (end of this tick - end of the replica's previous tick), and in each further tick of the row
+    `steady_seqs` sequences have the gap (end of this tick - end of the replica's previous tick), and in each further tick
     `streaming_seqs` sequences have the gap (duration of that step). All other gaps are in `Spans.odd_gaps_ns`.
     """
 
@@ -132,7 +132,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Evictions:
-    """One entry a preemption, in no order: request `index` lost its seat at evicted_ns and had one again at resumed_ns, or NEVER."""
+    """One entry a preemption: request `index` lost its seat at evicted_ns and had one again at resumed_ns, or NEVER."""
 
     index: Int64
     evicted_ns: Int64

@@ -28,11 +28,13 @@ HALF_NS = FS_PER_NS // 2
 LONGEST_RUN_FS = 4 * 10**18  # sums of a row stay inside 64 bits
 EMPTY_PLANS = 1000
 
+
 class Replica:
     """One engine with its clock.
 
     alone: nobody hears of answers before the run is over (one replica, requests sent by the clock): the replica may run
-    ahead of SimPy's clock up to the next event.  single: it is the only one, so that after a step it may plan at once instead of letting others end first.
+    ahead of SimPy's clock up to the next event.  single: it is the only one, so that after a step it may plan at once instead
+    of letting others end first.
     step: take no runs of steps as one event.  ahead_of_gpu: asynchronous scheduling, each step planned when the one before starts.
     """
 
@@ -192,7 +194,7 @@ class Replica:
         if self.alone and end_ns < self.env.peek():
             return end_ns
         env = self.env
-        self.alarm = Alarm(env, end_ns - env._now, self.end, self.on_end)  # type: ignore[operator]
+        self.alarm = Alarm(env, end_ns - env._now, self.end, self.on_end)  # type: ignore[arg-type]
         return None
 
     def _flow(self, now_ns: int) -> bool:
@@ -292,7 +294,7 @@ class Replica:
         assert growth_fs is not None
         self.growth_fs = growth_fs
         if verdict.__class__ is Until:
-            ticks = self._bounded(verdict, ticks)  # type: ignore[arg-type]
+            ticks = self._bounded(verdict, ticks)
         ticks = self.bounded_by_time(ticks, deaf=self.verdict is DEAF)
         self.ticks = ticks
         self.end_fs = now_fs + ticks * first_fs + growth_fs * (ticks * (ticks - 1) // 2)

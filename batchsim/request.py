@@ -77,6 +77,11 @@ class Request:
         "wanted_tokens",
     )
 
+    stamp: int  # of its last joining of the group; like the next three, set when it first applies
+    residue: int
+    span_from: int
+    seated_ns: int
+
     def __init__(
         self,
         index: int,

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from simpy import Environment
 
+from batchsim.alarm import BEFORE_ALL, Alarm
 from batchsim.assembly import assemble, pools
 from batchsim.errors import NoProgress
 from batchsim.fleet import Fleet
 from batchsim.handoff import Handoff
 from batchsim.recorder import Recorder, evictions, handoffs, spans
 from batchsim.records import Records
-from batchsim.alarm import BEFORE_ALL, Alarm
 from batchsim.scenario.resolve import Resolved, resolve
 from batchsim.scenario.scenario import Scenario
 
@@ -80,6 +80,11 @@ class Run:
         from batchsim.study.run_plots import RunPlots
 
         return RunPlots(self)
+
+    def _repr_html_(self) -> str:
+        from batchsim.report.notebook import run_html
+
+        return run_html(self)
 
     def write(self, folder: Path, *, format: str = "csv", figures: bool = True) -> list[Path]:  # noqa: A002 - the option's name
         """Write the files of `--out` and return their paths. figures: the pictures too (they load matplotlib)."""

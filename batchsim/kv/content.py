@@ -24,7 +24,9 @@ class Path:
     __slots__ = ("_offsets", "_sources", "_starts", "follows", "shared_tokens")
 
     def __init__(self, runs: Sequence[tuple[int, int, int]], own: int) -> None:
-        starts, sources, offsets = [], [], []
+        starts: list[int] = []
+        sources: list[int] = []
+        offsets: list[int] = []
         place = 0
         for source, offset, length in runs:
             if sources and source == sources[-1] and offset == offsets[-1] + place - starts[-1]:

@@ -59,7 +59,9 @@ class PrefixCache(BlockPool):
         self.scheduled: Callable[[Request], int] = _published
         self._root = Node(0, 0, Path((), -1), None)
         self._unkeyed = total
-        self._idle: list[tuple[int, int, int, Copy]] = []  # heap of (stamp, -end, serial, copy); stale entries are skipped
+        self._idle: list[
+            tuple[int, int, int, Copy]
+        ] = []  # heap of (stamp, -end, serial, copy); stale entries are skipped
         self._stamp = self._serial = 0
         self._live: dict[int, Request] = {}  # running requests that others follow
         self._version = 0
@@ -284,7 +286,8 @@ class PrefixCache(BlockPool):
         node = copy.node
         node.copies.remove(copy)
         if not node.copies:
-            assert node.parent is not None and not node.children
+            assert node.parent is not None
+            assert not node.children
             del node.parent.children[node.path.signature(node.start * self.size, (node.start + 1) * self.size)]
 
 

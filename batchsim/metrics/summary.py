@@ -218,9 +218,7 @@ def _tenants(records: Records) -> dict[str, Any]:
     }
 
 
-def _warnings(
-    records: Records, result: Mapping[str, Any], stats: Mapping[str, Stats], rates: Stability
-) -> list[str]:
+def _warnings(records: Records, result: Mapping[str, Any], stats: Mapping[str, Stats], rates: Stability) -> list[str]:
     """One sentence for each thing that makes a figure less than it looks, and what to do."""
     found: list[str] = []
     few = {name: lacking for name, s in stats.items() if (lacking := too_few(s.n))}

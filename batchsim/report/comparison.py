@@ -46,6 +46,13 @@ ROWS = (
     Row("padding", "padded_fraction", percent, -1),
     Row("KV peak", "kv_peak_fraction", percent, 0),
     Row("preemptions", "preemptions", count, -1),
+    Row("recomputed", "recomputed_fraction", percent, -1),
+    Row("longest wait", "longest_wait_ms", duration, -1),
+    Row("queue share", "queue_share", percent, -1),
+    Row("Jain, tenants", "jain_weighted_tokens", number, 1),
+    Row("steps at budget", "token_bound_fraction", percent, 0),
+    Row("steps at seats", "seat_bound_fraction", percent, 0),
+    Row("steps short of KV", "kv_bound_fraction", percent, 0),
     Row("$ per M output", "cost_per_million_output_tokens", _money, -1),
 )
 

@@ -81,7 +81,9 @@ SUMMARY = (
     Field("mean_queue_ms", "ms", "mean time from arrival to the first step that schedules a request"),
     Field("censored_requests", "", "running and waiting at the end: their latencies are missing or too low"),
     Field(
-        "shared_sub_block_tokens", "tokens", "tokens that prompts share with earlier ones, but not in whole blocks: no hit"
+        "shared_sub_block_tokens",
+        "tokens",
+        "tokens that prompts share with earlier ones, but not in whole blocks: no hit",
     ),
     Field("used_gpus", "", "GPUs of the replicas that ran a step at all"),
     Field("request_throughput_per_owned_gpu", "1/s", "request_throughput over gpus"),

@@ -33,8 +33,12 @@ class Vllm:
     long_prefill_token_threshold_adaptive: Annotated[
         bool, Field(description="raise the cap to an equal share of the budget")
     ] = False
-    watermark: Annotated[float, Field(ge=0, lt=1, description="share of blocks kept free when admitting beside others")] = 0.0
-    scheduler_reserve_full_isl: Annotated[bool, Field(description="admit only if the whole prompt's blocks are free")] = True
+    watermark: Annotated[
+        float, Field(ge=0, lt=1, description="share of blocks kept free when admitting beside others")
+    ] = 0.0
+    scheduler_reserve_full_isl: Annotated[
+        bool, Field(description="admit only if the whole prompt's blocks are free")
+    ] = True
     max_num_queued_reqs: Annotated[
         int | None, Field(ge=1, description="front-end limit on the waiting requests; beyond it they are rejected")
     ] = None
@@ -181,10 +185,7 @@ def _completes_all(b: Batch) -> bool:
     chunks = b.step.chunks
     if len(chunks) != len(b.prefilling) or len(b.seats) != len(chunks) + b.group.size:
         return False
-    for request, tokens, past in chunks.values():
-        if past + tokens < request.prompt_tokens + request._emitted:
-            return False
-    return True
+    return all(past + tokens == request.prompt_tokens + request._emitted for request, tokens, past in chunks.values())
 
 
 def _priority(request: Request) -> int:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from batchsim.assembly import cache
-from batchsim.batch import Entry
 from batchsim.engine import Engine
 from batchsim.errors import InvalidInput, problem
 from batchsim.kv.blocks import BlockPool
@@ -22,6 +21,7 @@ from batchsim.recorder import Recorder
 from batchsim.request import Request
 from batchsim.scheduler import Scheduler
 from batchsim.schedulers.vllm import Vllm
+from batchsim.step import Entry
 from batchsim.testing import sarathi, sglang
 from batchsim.workload.columns import Prefixes
 
@@ -102,7 +102,9 @@ class _Player:
         engine.plan(number)
         engine._spun = 0
         step = batch.step
-        scheduled = sarathi.scheduled(step) if self._sarathi else [_scheduled(entry) for entry in (step.entries or {}).values()]
+        scheduled = (
+            sarathi.scheduled(step) if self._sarathi else [_scheduled(entry) for entry in (step.entries or {}).values()]
+        )
         preempted = [request.id if self._sarathi else [request.id, lost] for request, lost in step.preempted]
         decodes = not step.empty and batch.shape().decode_seqs > 0
         if self._ahead:
@@ -130,7 +132,13 @@ def _request(row: Mapping[str, Any], place: int, max_model_len: int) -> Request:
     prompt, output = int(row["prompt_len"]), int(row["output_len"])
     declared = output + EOS_MARGIN if row.get("stop") == "eos" else output
     request = Request(
-        place, row["id"], 0, prompt, max(1, min(output, max_model_len - prompt)), declared, priority=int(row.get("priority", 0))
+        place,
+        row["id"],
+        0,
+        prompt,
+        max(1, min(output, max_model_len - prompt)),
+        declared,
+        priority=int(row.get("priority", 0)),
     )
     request._rank = (row.get("arrival_time", place), row["id"])
     return request
@@ -148,7 +156,9 @@ def _scheduler(config: Mapping[str, Any], requests: list[Mapping[str, Any]]) -> 
             vllm = Vllm(**parameters)
             return vllm, cache(vllm, blocks, block_size, Contents(_prefixes(requests)))
         return Vllm(**parameters), BlockPool(blocks, block_size)
-    raise InvalidInput([problem("config.policy", policy, f"not available; one of fcfs, priority, {', '.join(sarathi.POLICIES)}")])
+    raise InvalidInput(
+        [problem("config.policy", policy, f"not available; one of fcfs, priority, {', '.join(sarathi.POLICIES)}")]
+    )
 
 
 def _prefixes(requests: list[Mapping[str, Any]]) -> Prefixes | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from batchsim.batch import Entry, Step
 from batchsim.scheduler import Scheduler
 from batchsim.schedulers.orca import Orca
 from batchsim.schedulers.sarathi import Sarathi
 from batchsim.schedulers.static import Static
 from batchsim.schedulers.vllm_v0 import VllmV0
+from batchsim.step import Entry, Step
 
 POLICIES = ("sarathi", "vllm", "orca", "faster_transformer")
 

@@ -34,6 +34,7 @@ class Prefixes:
     segment: Int64
     tokens: Int64
 
+
 _COLUMNS = (
     "arrival_ns", "prompt_tokens", "output_tokens", "max_tokens", "priority", "tenant", "traffic_class", "session",
     "cancel_ns",
@@ -63,7 +64,9 @@ class Workload:
     tenants: tuple[str, ...] = ("default",)
     classes: tuple[str, ...] = ("default",)
     sessions: tuple[str, ...] = ()
-    after: Int64 | None = None  # sent think_ns after request `after` was answered; ABSENT: at its arrival time. None: all so
+    after: Int64 | None = (
+        None  # sent think_ns after request `after` was answered; ABSENT: at its arrival time. None: all so
+    )
     think_ns: Int64 | None = None
     ids: tuple[str, ...] | None = None  # None: r0, r1, …
     prefixes: Prefixes | None = None

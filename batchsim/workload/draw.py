@@ -28,7 +28,7 @@ from batchsim.workload.description import (
     check,
     ids_of,
 )
-from batchsim.workload.fields import MAX_REQUESTS, MAX_TIME_S, NS_PER_MS, NS_PER_S, FloatArray
+from batchsim.workload.fields import MAX_REQUESTS, NS_PER_MS, NS_PER_S
 from batchsim.workload.parts import lengths_of, nanoseconds, pool_of
 from batchsim.workload.prefixes import offsets, stacked
 from batchsim.workload.sessions import draw_sessions

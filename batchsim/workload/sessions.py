@@ -27,7 +27,9 @@ def draw_sessions(description: Sessions, seed: int, base_dir: Path) -> Workload:
     turns = description.turns.draw(count, stream(seed, "workload", "turns"), base_dir, "workload.turns")
     total = int(turns.sum())
     if total > MAX_REQUESTS:
-        raise InvalidInput([problem("workload.turns", f"{total:,} turns in all", f"at most {MAX_REQUESTS:,} are possible")])
+        raise InvalidInput(
+            [problem("workload.turns", f"{total:,} turns in all", f"at most {MAX_REQUESTS:,} are possible")]
+        )
     session = np.repeat(np.arange(count, dtype=np.int64), turns)
     first = np.r_[True, session[1:] != session[:-1]]
     new, output, limit = lengths_of(_as_class(description), total, seed, base_dir, "workload")

@@ -22,7 +22,7 @@ _VALUE = r'(?:[0-9.]+|"[^"\\,{}\n]*")'
 _PAIR = r' *"[^"\\,{}\n]*" *: *' + _VALUE
 _FLAT = re.compile(r"\{" + _PAIR + "(?:," + _PAIR + r")*\}\Z")
 _KEY = re.compile(r'( *"([^"]*)" *: *)(' + _VALUE + ") *[,}]")
-_COMMA, _NEWLINE, _BRACE, _DOT, _ZERO, _QUOTE = (ord(mark) for mark in ",\n}.0\"")
+_COMMA, _NEWLINE, _BRACE, _DOT, _ZERO, _QUOTE = (ord(mark) for mark in ',\n}.0"')
 
 
 @dataclass(frozen=True, slots=True)
