@@ -25,7 +25,7 @@ def run_html(run: Run) -> str:
     from batchsim.report.pages import run_page
 
     page = run_page(run)
-    facts = Table(("", ""), [[cell(label), cell(text)] for label, text in _facts_of(run.summary)])
+    facts = Table(("", ""), [[cell(label), cell(text)] for label, text in _facts_of(run.summary)], stubs=2)
     return fragment(page.kicker, page.answer, [*_tables(page.sections[0].blocks)[:1], facts])
 
 

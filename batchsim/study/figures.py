@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from batchsim.report import curve_plots, plots
+from batchsim.report import curve_plots, plots, study_plots
 from batchsim.report.study_plots import axis_label
 from batchsim.simulation import Run
 from batchsim.study import curves, grid
@@ -189,11 +189,7 @@ class ComparePlots:
 
     def latency_cdf(self, metric: str = "ttft", *, ax: Axes | None = None) -> Axes:
         """The distribution of a latency (ttft, tpot, itl, e2e), one line a run."""
-        ax = plots.axes(ax)
-        for name, run in self._runs.items():
-            plots.latency_cdf(run.records, metric, ax=ax, label=name)
-        ax.set_title(f"{plots.LABELS[metric]} of {len(self._runs)} runs", loc="left")
-        return ax
+        return study_plots.latency_cdfs({name: run.records for name, run in self._runs.items()}, metric, ax=ax)
 
     def bars(self, key: str = "p99_ttft_ms", *, ax: Axes | None = None) -> Axes:
         """One figure of the summary, one bar a run; undefined ones are left empty."""
