@@ -20,8 +20,11 @@ INPUT_WEIGHT, OUTPUT_WEIGHT = 1, 2
 LIMITS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("max_num_seqs", "max_num_active_seqs"), ("max_num_batched_tokens", "max_num_scheduled_tokens")),
     (("max_num_seqs",), ("chunk_size",)),
+    (("max_batch_size",), ("max_num_tokens",)),
 )
 """Keys that schedulers have for their seats and for their token budget; the least of them holds."""
+UNLIMITED = {"orca"}
+"""Kinds that have seats and no token budget."""
 
 
 def burdens(records: Records, span: Span, scheduler: Mapping[str, Any]) -> dict[str, float | int | None]:
@@ -37,7 +40,7 @@ def burdens(records: Records, span: Span, scheduler: Mapping[str, Any]) -> dict[
         "longest_wait_ms": fairness.longest_wait_ms(records, everyone),
         "mean_service_ms": mean_service_ms(records, everyone),
         "queue_share": queue_share(records, everyone),
-        "jain_weighted_tokens": fairness.jain(weighted_tokens(records)) if len(records.workload.tenants) > 1 else None,
+        "jain_weighted_tokens": jain_weighted_tokens(records, everyone),
         **step_bounds(iterations, scheduler),
     }
 
@@ -62,26 +65,40 @@ def queue_share(records: Records, members: Bools) -> float | None:
     return waited / (waited + ran) if waited + ran else None
 
 
-def weighted_tokens(records: Records) -> NDArray[np.int64]:
-    """Service by tenant: prompt tokens of the requests with a first token, and twice the tokens streamed."""
+def weighted_tokens(records: Records, members: Bools | None = None) -> NDArray[np.int64]:
+    """Service by tenant: prompt tokens of the requests with a first token, and twice the tokens streamed; of all
+    requests or of some.
+    """
     requests, workload = records.requests, records.workload
     prompts = np.where(requests.first_token_ns != NEVER, requests.prompt_tokens, 0)
     service = INPUT_WEIGHT * prompts + OUTPUT_WEIGHT * requests.emitted_tokens
+    if members is not None:
+        service = np.where(members, service, 0)
     return np.bincount(workload.tenant, service, minlength=len(workload.tenants)).astype(np.int64)
+
+
+def jain_weighted_tokens(records: Records, members: Bools) -> float | None:
+    """Jain's index of that service over the tenants of some requests; None for fewer than two tenants."""
+    if len(records.workload.tenants) < 2:
+        return None
+    tenants = np.unique(records.workload.tenant[members])
+    return fairness.jain(weighted_tokens(records, members)[tenants]) if len(tenants) > 1 else None
 
 
 def step_bounds(iterations: Iterations, scheduler: Mapping[str, Any]) -> dict[str, float | None]:
     """How often a step was bound, as shares of all steps: by the token budget (used up), the seats (all taken), KV.
 
     KV: somebody waited though seats and tokens were left. Their blocks did not fit; or the policy kept them out for a
-    step, as vLLM does after an eviction. None for schedulers without seats and a token budget in each step.
+    step, as vLLM does after an eviction. None for schedulers without seats and a token budget in each step; Orca, which
+    has no budget, is never bound by it.
     """
     steps = int(iterations.repeats.sum())
     limits = limits_of(scheduler)
     if limits is None or not steps:
         return {"token_bound_fraction": None, "seat_bound_fraction": None, "kv_bound_fraction": None}
     seats, budget = limits
-    tokens_out = iterations.prefill_tokens + iterations.decode_seqs >= budget
+    computed = iterations.prefill_tokens + iterations.decode_seqs
+    tokens_out = np.zeros(len(iterations), dtype=bool) if budget is None else computed >= budget
     seats_out = iterations.running >= seats
     blocks_out = (iterations.waiting > 0) & ~tokens_out & ~seats_out
     return {
@@ -94,8 +111,10 @@ def step_bounds(iterations: Iterations, scheduler: Mapping[str, Any]) -> dict[st
     }
 
 
-def limits_of(scheduler: Mapping[str, Any]) -> tuple[int, int] | None:
-    """(seats, token budget) that a scheduler's section says."""
+def limits_of(scheduler: Mapping[str, Any]) -> tuple[int, int | None] | None:
+    """(seats, token budget) that a scheduler's section says; no budget for those that have none at all."""
+    if scheduler.get("kind") in UNLIMITED:
+        return int(scheduler["max_num_seqs"]), None
     for seat_keys, budget_keys in LIMITS:
         seats = [scheduler[key] for key in seat_keys if isinstance(scheduler.get(key), int)]
         budgets = [scheduler[key] for key in budget_keys if isinstance(scheduler.get(key), int)]

@@ -190,11 +190,14 @@ def _classes(records: Records, verdict: Verdict, span: Span) -> dict[str, Any]:
             "slo_attainment": verdict.attainment(members),
             "slo_attainment_by_target": verdict.attainment_by_target(members) or None,
             "preemptions": int(requests.preemptions[members].sum()),
+            "preemptions_per_s": per_second(int(requests.preemptions[members].sum()), span),
             "recomputed_tokens": int(requests.recomputed_tokens[members].sum()),
+            "recomputed_tokens_per_s": per_second(int(requests.recomputed_tokens[members].sum()), span),
             "longest_wait_ms": fairness.longest_wait_ms(records, members),
             "mean_queue_ms": _mean_queue_ms(records, members),
             "mean_service_ms": burden.mean_service_ms(records, members),
             "queue_share": burden.queue_share(records, members),
+            "jain_weighted_tokens": burden.jain_weighted_tokens(records, members),
         }
         for key, stats in _latencies(records, members).items():
             section |= latency.stat_keys(key, stats)

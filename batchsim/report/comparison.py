@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from batchsim.report.console import Summary, count, duration, number, percent
@@ -46,8 +46,12 @@ ROWS = (
     Row("padding", "padded_fraction", percent, -1),
     Row("KV peak", "kv_peak_fraction", percent, 0),
     Row("preemptions", "preemptions", count, -1),
+    Row("preemptions/s", "preemptions_per_s", number, -1),
     Row("recomputed", "recomputed_fraction", percent, -1),
+    Row("recomputed tok/s", "recomputed_tokens_per_s", number, -1),
     Row("longest wait", "longest_wait_ms", duration, -1),
+    Row("queue, mean", "mean_queue_ms", duration, -1),
+    Row("service, mean", "mean_service_ms", duration, -1),
     Row("queue share", "queue_share", percent, -1),
     Row("Jain, tenants", "jain_weighted_tokens", number, 1),
     Row("steps at budget", "token_bound_fraction", percent, 0),
@@ -55,6 +59,16 @@ ROWS = (
     Row("steps short of KV", "kv_bound_fraction", percent, 0),
     Row("$ per M output", "cost_per_million_output_tokens", _money, -1),
 )
+CLASS_ROWS = (
+    Row("TTFT p99", "p99_ttft_ms", duration, -1),
+    Row("SLO attainment", "slo_attainment", percent, 1),
+    Row("preemptions", "preemptions", count, -1),
+    Row("longest wait", "longest_wait_ms", duration, -1),
+    Row("queue share", "queue_share", percent, -1),
+)
+"""What is told of each class of traffic, where there are several."""
+MOST_TENANTS = 8
+"""Beyond so many the table leaves them to summary.json."""
 
 
 def compare_table(summaries: Mapping[str, Summary]) -> RenderableType:
@@ -67,8 +81,7 @@ def compare_table(summaries: Mapping[str, Summary]) -> RenderableType:
     table.add_column("")
     for name in summaries:
         table.add_column(name, justify="right", header_style="bold", no_wrap=True)
-    for row in ROWS:
-        values = [summary.get(row.key) for summary in summaries.values()]
+    for row, values in _lines(list(summaries.values())):
         if any(value is not None for value in values):
             marks = best(values, row.better)
             cells = [
@@ -78,6 +91,25 @@ def compare_table(summaries: Mapping[str, Summary]) -> RenderableType:
             table.add_row(row.label, *cells)
     lines = [Text(f" {name}: {dominant(summary)}", overflow="fold") for name, summary in summaries.items()]
     return Group(table, Text(" * best of the row", style="dim"), Text(""), *lines)
+
+
+def _lines(summaries: Sequence[Summary]) -> Iterable[tuple[Row, list[Any]]]:
+    """Every row with its values: of the runs, of each class, and the longest wait of each tenant."""
+    for row in ROWS:
+        yield row, [summary.get(row.key) for summary in summaries]
+    for name in _names(summaries, "classes"):
+        sections = [(summary.get("classes") or {}).get(name) or {} for summary in summaries]
+        for row in CLASS_ROWS:
+            yield replace(row, label=f"{name}: {row.label}"), [section.get(row.key) for section in sections]
+    waits = [(summary.get("tenants") or {}).get("longest_wait_ms") or {} for summary in summaries]
+    tenants = list(dict.fromkeys(name for wait in waits for name in wait))
+    if len(tenants) <= MOST_TENANTS:
+        for name in tenants:
+            yield Row(f"tenant {name}: longest wait", "longest_wait_ms", duration, -1), [w.get(name) for w in waits]
+
+
+def _names(summaries: Sequence[Summary], section: str) -> list[str]:
+    return list(dict.fromkeys(name for summary in summaries for name in summary.get(section) or {}))
 
 
 def best(values: list[Any], better: int) -> list[bool]:

@@ -98,18 +98,58 @@ SUMMARY = (
     Field("mean_service_ms", "ms", "mean time with a seat of the completed, rests and lost work included"),
     Field("queue_share", "share", "time without a seat over all the time that requests spent in the system"),
     Field("jain_weighted_tokens", "", "Jain's index of tenants' service, an output token counting twice; 1 is even"),
-    Field("token_bound_fraction", "share", "steps that used up the token budget; null without one"),
-    Field("seat_bound_fraction", "share", "steps with all seats taken"),
-    Field("kv_bound_fraction", "share", "steps in which somebody waited though seats and tokens were left"),
+    Field(
+        "token_bound_fraction",
+        "share",
+        "steps that used up the token budget; null for static, dynamic, tgi, sglang, "
+        "and vllm_v0 without a limit, whose steps have no budget to use up",
+    ),
+    Field("seat_bound_fraction", "share", "steps with all seats taken; null likewise"),
+    Field(
+        "kv_bound_fraction", "share", "steps in which somebody waited though seats and tokens were left; null likewise"
+    ),
     Field("retries", "", "how often a router tried a further replica", "several replicas"),
     Field("groups", "", "a list: each group of a fleet with its own figures", "a fleet of several groups"),
     Field("phases", "ms", "the six phases of a request's time, with mean, percentiles, longest, n", "disaggregation"),
-    Field("classes", "", "by class of traffic: the same figures of its requests", "several classes"),
-    Field("tenants", "", "by tenant: tokens, longest waits, Jain's index of their output tokens", _TENANTS),
+    Field("classes", "", "by class of traffic: the figures of its requests, see below", "several classes"),
+    Field("tenants", "", "how evenly tenants were served, see below", _TENANTS),
     Field("window", "", "a part of the run: latency by request start, throughput by token time", "a window"),
     Field("warnings", "", "what makes a figure less than it looks, a sentence each, and what to do"),
     Field("scenario", "", "the scenario as run, defaults filled in"),
     Field("versions", "", "of batchsim, SimPy and numpy"),
+)
+
+CLASSES = (
+    Field("submitted", "", "its requests that reached the server"),
+    Field("completed", "", "those that got all their tokens"),
+    Field("failed", "", "rejected + cancelled"),
+    Field("request_throughput", "1/s", "completed over the run's duration"),
+    Field("request_goodput", "1/s", "those that met all their targets, over duration; null without targets"),
+    Field("output_throughput", "tokens/s", "tokens streamed to it over duration"),
+    Field("slo_attainment", "share", "good over submitted; null without targets"),
+    Field("slo_attainment_by_target", "share", "each target alone"),
+    Field("preemptions", "", "evictions of its requests"),
+    Field("preemptions_per_s", "1/s", "those over duration"),
+    Field("recomputed_tokens", "tokens", "computed tokens that its requests lost, less those hit again"),
+    Field("recomputed_tokens_per_s", "tokens/s", "those over duration"),
+    Field("longest_wait_ms", "ms", "the longest time from arrival to admission; never admitted: until it left"),
+    Field("mean_queue_ms", "ms", "mean time from arrival to the first step that schedules a request"),
+    Field("mean_service_ms", "ms", "mean time with a seat of the completed, rests and lost work included"),
+    Field("queue_share", "share", "time without a seat over all the time that its requests spent in the system"),
+    Field(
+        "jain_weighted_tokens", "", "Jain's index over the tenants that have requests in it; null for fewer than two"
+    ),
+)
+"""A class of traffic in `summary.json`; the latencies come on top."""
+
+TENANTS = (
+    Field("jain_weighted_tokens", "", "Jain's index of the tenants' weighted tokens; 1 is even, 1/n is all to one"),
+    Field("weighted_tokens", "tokens", "by tenant: prompt tokens with a first token + 2 · tokens streamed"),
+    Field("jain_output_tokens", "", "Jain's index of the tokens streamed"),
+    Field("output_tokens", "tokens", "by tenant: tokens streamed"),
+    Field(
+        "longest_wait_ms", "ms", "by tenant: the longest time from arrival to admission; never admitted: until it left"
+    ),
 )
 
 _CAP = "`workload.max_concurrency` is set"

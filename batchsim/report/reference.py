@@ -32,6 +32,10 @@ def _sections() -> Iterable[str]:
     yield from (f"- `{name}`: {meaning}" for name, meaning in fields.LATENCIES.items())
     yield "\nThe `client_queue` and `from_schedule` ones are there where `workload.max_concurrency` is set.\n"
     yield from _table(fields.STATISTICS)
+    yield "### A class in `classes`\n\nPadding, and what bound a step, belong to steps and not to classes.\n"
+    yield from _table(fields.CLASSES)
+    yield "### `tenants`\n"
+    yield from _table(fields.TENANTS)
     yield from _section("requests.csv, requests.parquet", "One row a request, in file order.", fields.REQUESTS)
     yield from _section(
         "iterations.csv", "One row a step, or a run of equal decode steps, by replica and time. Idle time has no row.",

@@ -105,6 +105,26 @@ def test_compare_marks_the_best() -> None:
     assert text.count("fast:") == text.count("slow:") == 1
 
 
+def test_compare_tells_what_a_policy_costs_and_whom() -> None:
+    """Wasted tokens, evictions, waits and shares as rows, then those of each class, and the longest wait of each tenant."""
+    plain = a_summary(Rules(seats=2))
+    classes = {"chat": {"longest_wait_ms": 10.0, "preemptions": 3}, "batch": {"longest_wait_ms": 2000.0}}
+    first = {**plain, "classes": classes, "tenants": {"longest_wait_ms": {"A": 10.0, "B": 2000.0}},
+             "preemptions_per_s": 2.5, "recomputed_tokens_per_s": 80.0, "queue_share": 0.25}  # fmt: skip
+    second = {**first, "preemptions_per_s": 5.0, "tenants": {"longest_wait_ms": {"A": 5.0, "B": 4000.0}}}
+    lines = {
+        line.split("  ")[0].strip(): line for line in render(compare_table({"one": first, "two": second})).splitlines()
+    }
+    assert lines["preemptions/s"].split()[-3:] == ["2.50", "*", "5.00"]
+    assert {"recomputed tok/s", "queue share", "service, mean", "longest wait"} <= set(lines)
+    assert "2.00 s" in lines["batch: longest wait"]
+    assert lines["chat: preemptions"].split()[-2:] == ["3", "3"]
+    assert "5.00 ms *" in lines["tenant A: longest wait"]
+    assert "batch: preemptions" not in lines, "nothing is known of it"
+    many = {**first, "tenants": {"longest_wait_ms": {f"t{i}": 1.0 for i in range(9)}}}
+    assert "tenant t0" not in render(compare_table({"one": many}))
+
+
 def test_best() -> None:
     """Half a per cent is a tie; None never wins; one known value is no contest."""
     assert best([1.0, 2.0, None], -1) == [True, False, False]

@@ -58,6 +58,15 @@ def test_every_key_of_a_summary_is_described(run: Run) -> None:
     assert {"classes", "tenants"} <= set(run.summary)
 
 
+def test_every_key_of_a_class_and_of_tenants_is_described(run: Run) -> None:
+    """A class has the keys of its table and the latencies, tenants have those of theirs, and no other."""
+    latencies = {key for key in latency_keys() if not key.rpartition("_ms")[0].endswith(("_queue", "_schedule_ttft"))}
+    for section in run.summary["classes"].values():
+        assert set(names(fields.CLASSES)) <= set(section)
+        assert set(section) <= set(names(fields.CLASSES)) | latencies
+    assert list(run.summary["tenants"]) == names(fields.TENANTS)
+
+
 def test_every_column_is_described_in_order(run: Run) -> None:
     """The columns of both tables are those of the page, in its order."""
     columns = list(run.requests.columns)
@@ -80,6 +89,15 @@ def test_every_key_of_steps_and_traces_is_described(run: Run, tmp_path: Path) ->
 
 def test_nothing_is_described_twice() -> None:
     """Each table names a field once, with a meaning."""
-    for table in (fields.SUMMARY, fields.REQUESTS, fields.ITERATIONS, fields.STEPS, fields.TRACE, fields.STATISTICS):
+    for table in (
+        fields.SUMMARY,
+        fields.CLASSES,
+        fields.TENANTS,
+        fields.REQUESTS,
+        fields.ITERATIONS,
+        fields.STEPS,
+        fields.TRACE,
+        fields.STATISTICS,
+    ):
         assert len(set(names(table))) == len(table)
         assert all(field.meaning for field in table)

@@ -29,7 +29,7 @@ VLLM = {"kind": "vllm", "max_num_seqs": 256, "max_num_batched_tokens": 8192}
 def test_anyscale_continuous_over_static(cap: int, batch: int, low: float, high: float) -> None:
     """Total tokens/s of vLLM over static batching: 5.5 to 7.5 with outputs up to 1,536, 1.2 to 1.7 up to 32.
 
-    Reached: 6.8 and 1.50.
+    Reached: 7.1 and 1.50.
     """
     static = runs(anyscale(cap), scheduler={"kind": "static", "batch_size": batch, "run_to": "longest"})
     vllm = runs(anyscale(cap), scheduler=VLLM)
@@ -38,7 +38,7 @@ def test_anyscale_continuous_over_static(cap: int, batch: int, low: float, high:
 
 def test_anyscale_batches_run_to_the_longest_of_all() -> None:
     """Static batches of 4 that all run to the longest of 1,000 answers: 65 to 105 tokens/s (published 81); vLLM 18 to
-    28 times that (published 23). Reached: 84 tokens/s, 23.0 times.
+    28 times that (published 23). Reached: 84 tokens/s, 23.8 times.
     """
     served = []
     for seed in SEEDS:
@@ -74,7 +74,7 @@ def test_paged_attention_reserving_wastes_the_pool(scheduler: dict[str, Any], lo
 
 
 def test_paged_attention_paging_fills_it() -> None:
-    """Mean running under vLLM: 30.42 ± 15 %. Reached: 32.4 (the original vLLM's rules: 33.1)."""
+    """Mean running under vLLM: 30.42 ± 15 %. Reached: 31.9 (the original vLLM's rules: 33.1)."""
     assert 30.42 * 0.85 <= mean_of(runs(paged_attention({"kind": "vllm"})), "mean_running") <= 30.42 * 1.15
 
 
@@ -101,6 +101,7 @@ def test_sarathi_hybrid_batches_and_chunks_help_only_together() -> None:
     [
         ({"kind": "vllm", "max_num_seqs": 64, "max_num_batched_tokens": 64}, 97, True),
         ({"kind": "vllm", "max_num_seqs": 64, "max_num_batched_tokens": 64}, 105, False),
+        ({"kind": "vllm", "max_num_seqs": 64, "max_num_batched_tokens": 64}, 110, False),
         ({"kind": "sarathi", "max_num_seqs": 64, "chunk_size": 64}, 97, True),
         ({"kind": "sarathi", "max_num_seqs": 64, "chunk_size": 64}, 105, False),
         ({"kind": "vllm_v0", "max_num_seqs": 64, "max_num_batched_tokens": 64}, 70, True),
@@ -108,15 +109,19 @@ def test_sarathi_hybrid_batches_and_chunks_help_only_together() -> None:
         ({"kind": "vllm_v0", "max_num_seqs": 256, "max_num_batched_tokens": 64}, 90, True),
         ({"kind": "static", "batch_size": 64}, 25, True),
         ({"kind": "static", "batch_size": 64}, 29, False),
+        ({"kind": "static", "batch_size": 64}, 32, False),
         ({"kind": "orca", "max_num_seqs": 64}, 105, True),
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else None,
 )
 def test_stability_ends_at_the_token_budget(scheduler: dict[str, Any], rate: float, stable: bool) -> None:
     """64 tokens every 10 ms serve 100 requests of 64 tokens a second: token budgets that stay full are stable at 97/s
-    and grow at 105/s. Prompts in steps of their own cost more (grows at 90/s; saturates at 75.6/s, published 77), and
-    static batches far more (27.8/s). More seats make the original vLLM stable at 90/s, and Orca, which has no token
+    and grow at 105/s. Prompts in steps of their own cost more (grows at 90/s; saturates at 76.4/s, published 77), and
+    static batches far more (28.2/s). More seats make the original vLLM stable at 90/s, and Orca, which has no token
     budget, is not bound.
+
+    105 and 29 lie so near to what is served that `stable`, with its threshold of 2 %, says false in 6 and 4 of 8 seeds;
+    the two of the test are among them. At 110 and 32 it does in all 8.
     """
     for seed in range(2):
         assert simulate(scenario({**stability(scheduler, rate), "seed": seed})).summary["stable"] is stable
