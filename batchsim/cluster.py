@@ -21,7 +21,7 @@ PAGE = 8192
 """Requests turned from columns into objects at a time."""
 
 Front = Callable[[Request], str | None]
-Bounded = Callable[[int, int, int], tuple[int, int]]
+Bounded = Callable[[Int64, Int64, Int64], tuple[Int64, Int64]]
 
 
 class Server(Protocol):
@@ -99,7 +99,8 @@ class Clients:
             due.append(self._next)
             self._next = next(self._due, None)
         self._schedule_next()
-        self._tell_draining()
+        if self._next is None:
+            self._tell_draining()
         for request in due:
             self._offer(request)
 
@@ -243,13 +244,12 @@ class Clients:
 
     # -- bounds ------------------------------------------------------------------------------------------------------
 
-    def _bounded(self, prompt: int, output: int, declared: int) -> tuple[int, int]:
-        """(tokens it will emit, tokens that it may emit) of a request."""
-        room = max(1, self._max_model_len - prompt)
-        if declared == ABSENT:
-            maximum = max(1, min(room, self._pool_tokens - prompt + 1))
-            return min(output, room), maximum
-        return min(output, declared, room), declared
+    def _bounded(self, prompt: Int64, output: Int64, declared: Int64) -> tuple[Int64, Int64]:
+        """(tokens they will emit, tokens that they may emit) of requests."""
+        room = np.maximum(1, self._max_model_len - prompt)
+        absent = declared == ABSENT
+        maximum = np.where(absent, np.clip(self._pool_tokens - prompt + 1, 1, room), declared)
+        return np.minimum(output, np.minimum(room, np.where(absent, room, declared))), maximum
 
     def _tell_draining(self) -> None:
         full = (
@@ -293,16 +293,13 @@ def _requests(workload: Workload, bounded: Bounded) -> Iterator[Request]:
 def _made(workload: Workload, pick: Any, bounded: Bounded) -> Iterator[Request]:
     """The requests of some rows."""
     indices = range(pick.start, pick.stop) if isinstance(pick, slice) else pick.tolist()
+    prompt, output, declared = workload.prompt_tokens[pick], workload.output_tokens[pick], workload.max_tokens[pick]
+    limit, maximum = bounded(prompt, output, declared)
     rows = zip(
-        indices, workload.arrival_ns[pick].tolist(), workload.prompt_tokens[pick].tolist(),
-        workload.output_tokens[pick].tolist(), workload.max_tokens[pick].tolist(), workload.priority[pick].tolist(),
-        workload.tenant[pick].tolist(), workload.traffic_class[pick].tolist(), workload.session[pick].tolist(), strict=True,
+        indices, workload.arrival_ns[pick].tolist(), prompt.tolist(), limit.tolist(), maximum.tolist(), output.tolist(),
+        (declared != ABSENT).tolist(), workload.priority[pick].tolist(), workload.tenant[pick].tolist(),
+        workload.traffic_class[pick].tolist(), workload.session[pick].tolist(), strict=True,
     )  # fmt: skip
-    for index, arrival_ns, prompt, output, declared, priority, tenant, traffic_class, session in rows:
-        limit, maximum = bounded(prompt, output, declared)
-        request = Request(
-            index, workload.id_of(index), arrival_ns, prompt, limit, maximum, declared=declared != ABSENT,
-            priority=priority, tenant=tenant, traffic_class=traffic_class, session=session,
-        )  # fmt: skip
-        request.wanted_tokens = output
-        yield request
+    name = workload.id_of
+    for index, *columns in rows:
+        yield Request(index, name(index), *columns)

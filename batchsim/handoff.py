@@ -105,8 +105,8 @@ class Handoff:
         twin = Request(
             request.index, request.id, request.arrival_ns, request.prompt_tokens, 1, 1, priority=request.priority,
             tenant=request.tenant, traffic_class=request.traffic_class, session=request.session,
-            scheduled_ns=request.scheduled_ns,
         )  # fmt: skip
+        twin.scheduled_ns = request.scheduled_ns
         self._passages[request.index] = Passage(request, twin)
         self._coming += 1
         self.tell_draining()

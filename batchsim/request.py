@@ -90,21 +90,22 @@ class Request:
         prompt_tokens: int,
         limit: int,
         max_tokens: int,
-        *,
+        wanted_tokens: int | None = None,
         declared: bool = True,
         priority: int = 0,
         tenant: int = 0,
         traffic_class: int = 0,
         session: int = -1,
-        scheduled_ns: int | None = None,
     ) -> None:
         self.index = index  # place in the workload
         self.id = id
         self.arrival_ns = arrival_ns
-        self.scheduled_ns = arrival_ns if scheduled_ns is None else scheduled_ns
+        self.scheduled_ns = arrival_ns
         self.prompt_tokens = prompt_tokens
         self.limit = limit  # tokens that it will emit; for the engine alone
-        self.wanted_tokens = limit  # what it would emit with no max_model_len in the way; for the front door alone
+        self.wanted_tokens = (
+            limit if wanted_tokens is None else wanted_tokens
+        )  # with no max_model_len in the way; for the front door
         self.max_tokens = max_tokens  # tokens that it may emit: the declared limit, else what the model and pool leave
         self.declared = declared  # whether max_tokens was written by the client
         self.priority = priority

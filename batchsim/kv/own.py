@@ -40,10 +40,10 @@ class OwnBlocks(BlockPool):
 
     def take(self, blocks: int) -> None:
         self.free -= blocks
-        if blocks <= self._unkeyed:
-            self._unkeyed -= blocks
-            return
         short = blocks - self._unkeyed
+        if short <= 0:
+            self._unkeyed = -short
+            return
         self._unkeyed = 0
         line = self._line
         while short:

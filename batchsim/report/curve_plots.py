@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from batchsim.report.console import duration, number
-from batchsim.report.plots import BLUE, GREEN, ORANGE, RED, axes, note
+from batchsim.report.plots import BLUE, GREEN, ORANGE, RED, axes, log_scale, note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,11 +141,11 @@ def _finish(ax: Axes, labels: Labels, x: str, y_label: str) -> None:
     data = [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.get_lines()]
     values = np.concatenate(data) if data else np.empty(0)
     if len(values) and values.min() > 0 and values.max() > 20 * values.min() and y_label.endswith("(ms)"):
-        ax.set_yscale("log")
+        log_scale(ax, "y")
         ax.set_ylim(0.7 * values.min(), 1.5 * values.max())
     else:
         ax.set_ylim(bottom=0)
-    ax.yaxis.set_major_formatter("{x:,g}")
+        ax.yaxis.set_major_formatter("{x:,g}")
     end_labels(ax, labels)
 
 

@@ -57,8 +57,7 @@ def latency_cdf(
         return ax
     ax.step(values, shares, where="post", color=color, linewidth=1.8)
     if values[0] > 0 and values[-1] > 20 * values[0]:
-        ax.set_xscale("log")
-        ax.xaxis.set_major_formatter("{x:,g}")
+        log_scale(ax, "x")
     for q, value in marks.items():
         ax.plot([value], [q], "o", color=color, markersize=4)
         name = f"{label} " if label else ""  # right of and below a point of a rising curve nothing else is drawn
@@ -256,6 +255,25 @@ def axes(ax: Axes | None) -> Axes:
         _, ax = plt.subplots(figsize=(8, 4.2), layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def log_scale(ax: Axes, which: str) -> None:
+    """A log axis, `x` or `y`, with ticks at 1, 2 and 5; on a wide one only the powers of ten are named."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ax.set(**{f"{which}scale": "log"})
+    axis = ax.xaxis if which == "x" else ax.yaxis
+
+    def name(value: float, _: int) -> str:
+        low, high = sorted(axis.get_view_interval())
+        power = 10.0 ** np.floor(np.log10(value) + 1e-9)
+        if high > 60 * max(low, 1e-300) and value > 1.5 * power:
+            return ""
+        return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(name))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def note(

@@ -12,7 +12,7 @@ from batchsim.metrics.burden import weighted_tokens
 from batchsim.metrics.fairness import jain
 from batchsim.records import NEVER, Records
 from batchsim.report.console import duration, number, percent
-from batchsim.report.plots import BLUE, GREEN, GREY, ORANGE, POINTS, RED, axes, note
+from batchsim.report.plots import BLUE, GREEN, GREY, ORANGE, POINTS, RED, axes, log_scale, note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,8 +65,7 @@ def rate_curves(
         note(ax, f"today {number(today_per_s)}/s", (today_per_s, 0.96), "#000000", offset=(-3, 0), ha="right",
              coords=("data", "axes fraction"))  # fmt: skip
     if not share:
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter("{x:,g}")
+        log_scale(ax, "y")
         ax.set_ylim(top=top)
     ax.set_xlim(left=0)
     ax.margins(x=0.08)
@@ -222,10 +221,8 @@ def measured_predicted(
     ax.plot(line, line, color="#000000", linewidth=0.8)
     ax.plot(x[~far], y[~far], "o", color=BLUE, markersize=3.5, alpha=0.8, markeredgewidth=0)
     ax.plot(x[far], y[far], "o", color=ORANGE, markersize=3.5, fillstyle="none")
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter("{x:,g}")
+    log_scale(ax, "x")
+    log_scale(ax, "y")
     ax.set_xlim(low, high)
     ax.set_ylim(low, high)
     ax.set_xlabel(f"measured {what} ({unit})".replace("  ", " "))
@@ -272,8 +269,7 @@ def latency_cdfs(runs: Mapping[str, Records], metric: str = "ttft", *, ax: Axes 
         low = min(float(parts[0][0]) for parts in known.values())
         high = max(float(parts[0][-1]) for parts in known.values())
         if low > 0 and high > 20 * low:
-            ax.set_xscale("log")
-            ax.xaxis.set_major_formatter("{x:,g}")
+            log_scale(ax, "x")
         middle = {name: parts[2][0.99] for name, parts in known.items()}
         least = min(middle, key=lambda name: middle[name])
         most = max(middle, key=lambda name: middle[name])

@@ -211,5 +211,4 @@ def _log_where_wide(ax: Axes) -> None:
     data = [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.get_lines()]
     values = np.concatenate(data) if data else np.empty(0)
     if len(values) and values.min() > 0 and values.max() > 20 * values.min():
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter("{x:,g}")
+        plots.log_scale(ax, "y")

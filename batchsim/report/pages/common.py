@@ -36,7 +36,9 @@ def latency_table(summary: Values, targets: Mapping[str, float]) -> Table:
         ]
         limit_cell = cell(ABSENT if limit is None else f"≤ {duration(limit)}", limit)
         rows.append([cell(label), *values, limit_cell, cell(count(summary[f"n_{key}"]), summary[f"n_{key}"])])
-    return Table(("latency", *COLUMNS, "target", "n"), rows)
+    if targets:
+        return Table(("latency", *COLUMNS, "target", "n"), rows)
+    return Table(("latency", *COLUMNS, "n"), [[*row[:-2], row[-1]] for row in rows])
 
 
 def _tone(value: float | None, limit: float | None, column: str) -> Tone:

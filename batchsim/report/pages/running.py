@@ -113,13 +113,26 @@ def _time_blocks(summary: common.Values, records: Records) -> list[Block]:
         rows.append(("prefix cache", f"{summary['prefix_hit_tokens']:,} prompt tokens were not computed"))
     if summary["padded_fraction"]:
         rows.append(("padding", f"{percent(summary['padded_fraction'])} of the computed tokens are for nobody"))
+    shown = _busiest(records)
+    where = f" on replica {shown}" if records.replicas > 1 else ""
+    longer = " Who was evicted waited longer still." if summary["preemptions"] else ""
     return [
         Facts(rows),
-        Figure(partial(plots.batch_size, records), "Requests running and waiting on replica 0."),
-        Figure(partial(plots.itl_spikes, records), "Each line is the gap that streams saw at a step of replica 0."),
-        Figure(partial(plots.kv_occupancy, records), "Replica 0; ticks on top are evictions."),
+        Figure(partial(plots.batch_size, records, shown), f"Requests running and waiting{where}."),
+        Figure(
+            partial(plots.itl_spikes, records, shown), f"A line is the gap that streams saw at a step{where}.{longer}"
+        ),
+        Figure(partial(plots.kv_occupancy, records, shown), f"Blocks in use{where}; ticks on top are evictions."),
         Figure(partial(_stretch, records), _stretch_caption(records)),
     ]
+
+
+def _busiest(records: Records) -> int:
+    """The replica that computed most tokens of answers: of a fleet, figures of one replica are of this one."""
+    import numpy as np
+
+    rows = records.iterations
+    return int(np.argmax(np.bincount(rows.replica, rows.decode_seqs * rows.repeats, minlength=records.replicas)))
 
 
 def _stretch(records: Records, ax: Axes) -> Axes:
@@ -132,7 +145,7 @@ def _stretch_end(records: Records) -> float | None:
     from batchsim.metrics.latency import submitted
 
     arrivals = np.sort(records.requests.arrival_ns[submitted(records.requests)])
-    return float(arrivals[plots.STRETCH] / 1e9) if len(arrivals) > plots.STRETCH else None
+    return (float(arrivals[plots.STRETCH] / 1e9) or None) if len(arrivals) > plots.STRETCH else None
 
 
 def _stretch_caption(records: Records) -> str:
@@ -160,7 +173,10 @@ def _classes(classes: dict[str, Any]) -> Table:
         times = [common.time_cell(entry[key]) for key in ("p50_ttft_ms", "p99_ttft_ms", "p99_tpot_ms", "p99_e2el_ms")]
         done = cell(count(entry["completed"]), entry["completed"])
         rows.append([cell(name), done, *times, common.share_cell(entry["slo_attainment"])])
-    return Table(("class", "completed", "TTFT p50", "TTFT p99", "TPOT p99", "E2E p99", "within targets"), rows)
+    columns = ["class", "completed", "TTFT p50", "TTFT p99", "TPOT p99", "E2E p99", "within targets"]
+    if all(entry["slo_attainment"] is None for entry in classes.values()):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return Table(columns, rows)
 
 
 def _groups(groups: list[dict[str, Any]]) -> Table:
