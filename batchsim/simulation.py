@@ -53,7 +53,7 @@ class Run:
             gpus=resolved.gpus,
             slo=resolved.slo,
             gpu_hour=resolved.gpu_hour,
-            extrapolated=self._extrapolated(),
+            extrapolated=self.extrapolated(),
             warnings=resolved.warnings,
             scenario=resolved.scenario.to_dict(),
             versions=versions(),
@@ -97,7 +97,8 @@ class Run:
             written += write_figures(folder, self.records, self.resolved.slo)
         return written
 
-    def _extrapolated(self) -> float | None:
+    def extrapolated(self) -> float | None:
+        """Share of the steps priced outside the range that the cost model was calibrated on; None without such a range."""
         import numpy as np
 
         rows = self.records.iterations

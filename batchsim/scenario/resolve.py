@@ -154,7 +154,7 @@ def _part(scenario: Scenario, name: str, role: str) -> Part:
     settings, model, gpu = scenario.settings, scenario.model, scenario.gpu
     model.check_tensor_parallel(settings.tensor_parallel)
     context = CostContext(
-        model, gpu, settings.tensor_parallel, settings.dtype, scenario.kv_cache.dtype, scenario.engine
+        model, gpu, settings.tensor_parallel, settings.dtype, scenario.kv_cache.dtype, scenario.engine, scenario.folder
     )
     capacity = kv_capacity(
         model, gpu, dtype=settings.dtype, tensor_parallel=settings.tensor_parallel, settings=scenario.kv_cache

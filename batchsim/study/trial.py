@@ -135,7 +135,7 @@ def outcome_of(run: Run, goals: Sequence[Goal]) -> Outcome:
         mean_running=throughput.mean_running(records, span) or 0.0,
         mean_e2e_s=float(stay.mean()) / 1e9 if len(stay) else None,
         preemptions=int(requests.preemptions.sum()),
-        extrapolated=run._extrapolated(),
+        extrapolated=run.extrapolated(),
         pressure=pressure(run),
     )
 
