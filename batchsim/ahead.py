@@ -96,7 +96,8 @@ def _launch_one(replica: Replica, now_ns: int, planned: Planned) -> int | None:
     engine.fly(planned.shape.decode_seqs, end_ns)
     if engine.cancelled:
         engine.drop_cancelled()
-    if planned.verdict is not FLOW or replica.news or replica.stepwise or not _plan_flow(replica, now_ns):
+    asked = planned.verdict is not FLOW or replica.news or replica.stepwise or not engine.flows_ahead
+    if asked or not _plan_flow(replica, now_ns):
         _plan_next(replica, now_ns)
     return replica.alarm_or_end(now_ns)
 

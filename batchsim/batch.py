@@ -410,7 +410,7 @@ class Batch:
 
     def _log_decodes(self, entries: dict[int, Entry]) -> None:
         for request in self.seats.values():
-            if (request.base is not None and not request.ended) or request.index in self.resting:
+            if request.base is not None or request.index in self.resting:
                 entries[request.index] = Entry(request, 1, request.computed_tokens, True)
 
     def _resume(self, request: Request, hit: int) -> None:

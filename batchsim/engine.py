@@ -53,6 +53,7 @@ class Engine:
         self.batch.headroom = attribute(scheduler, "headroom", 0)
         self.batch.folds_output = attribute(scheduler, "folds_output", False)
         self.refuse = attribute(scheduler, "refuse", None)
+        self.flows_ahead: bool = attribute(scheduler, "flows_ahead", False)
         self.concluding = attribute(scheduler, "concluding", None)
         self.on_done = on_done
         self.turned_away = False  # a plan rejected somebody

@@ -52,6 +52,7 @@ class Scheduler(Protocol):
     evicts_served (True): it may preempt a request in a step that has already given it tokens.
     headroom (0): blocks that a STEADY or DEAF run leaves free; short of them the scheduler is asked again.
     folds_output (False): what an evicted request emitted becomes part of its prompt, to be computed in chunks to the end.
+    flows_ahead (False): where steps are planned ahead, FLOW spares it the plan of the next step too.
     oracle (False): it reads output lengths; every result says so.
     refuse(request, batch) -> str | None: a reason to reject an arrival that it could never or will not serve.
     pool(tokens, contents) -> BlockPool: its own kind of KV memory, of so many tokens, instead of the engine's blocks.

@@ -45,6 +45,7 @@ class Vllm:
     enable_prefix_caching: Annotated[bool, Field(description="share the KV of equal prompt beginnings")] = True
     async_scheduling: Annotated[bool, Field(description="plan one step ahead of the GPU")] = False
 
+    flows_ahead: ClassVar[bool] = True
     sized: ClassVar[tuple[str, str]] = ("max_num_seqs", "max_num_batched_tokens")
 
     def __post_init__(self) -> None:
