@@ -58,21 +58,22 @@ def run_page(run: Run, *, command: str | None = None) -> Page:
 
 def _answer(summary: common.Values, targets: dict[str, float]) -> tuple[str, Tone]:
     if not summary["completed"]:
-        return f"None of {summary['submitted']:,} requests completed.", "bad"
-    rate = f"{number(summary['offered_rate_per_s'])} requests a second"
-    offered = rate if summary["offered_rate_per_s"] is not None else f"{summary['submitted']:,} requests"
+        return f"None of the {summary['submitted']:,} requests completed.", "bad"
+    offered = f"{summary['submitted']:,} requests are" if summary["submitted"] != 1 else "A single request is"
+    if summary["offered_rate_per_s"] is not None:
+        offered = f"{number(summary['offered_rate_per_s'])} requests a second are"
     if summary["stable"] is False:
         served = number(summary["served_rate_per_s"])
-        return f"{offered} are too many: {served} are served, and the queue grows for as long as they come.", "bad"
-    latencies = f"p99 TTFT {duration(summary['p99_ttft_ms'])}, p99 TPOT {duration(summary['p99_tpot_ms'])}"
+        return f"{offered} too many: {served} are served, and the queue grows for as long as they come.", "bad"
+    latencies = f"p99 TTFT {duration(summary['p99_ttft_ms'])}"
+    if summary["p99_tpot_ms"] is not None:
+        latencies += f", p99 TPOT {duration(summary['p99_tpot_ms'])}"
     attained = summary["slo_attainment"]
     if attained is None:
-        return f"{offered} are served with {latencies}.", "plain"
+        return f"{offered} served with {latencies}.", "plain"
     tone: Tone = "good" if attained >= 0.99 else "warn" if attained >= 0.9 else "bad"
-    return (
-        f"{offered} are served, {percent(attained)} of them within {common.targets_text(targets)}: {latencies}.",
-        tone,
-    )
+    within = f"{percent(attained)} within {common.targets_text(targets)}"
+    return f"{offered} served, {within}: {latencies}.", tone
 
 
 def _tiles(summary: common.Values, targets: dict[str, float]) -> list[Tile]:
