@@ -25,6 +25,8 @@ class Sarathi:
     hybrid: Annotated[bool, Field(description="decodes and chunks share a step; false: steps of each take turns")] = (
         True
     )
+    stands_still: bool = field(default=False, init=False, repr=False)
+    """As the real one does when an evicted request and the watermark no longer fit the pool; else it is rejected."""
     _chunks_last: bool = field(default=False, init=False, repr=False)  # whether the last step was one of chunks
 
     headroom: ClassVar[int] = 1
@@ -32,10 +34,7 @@ class Sarathi:
 
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A prompt that never leaves the watermark free."""
-        need, spare = b.blocks_for(request.prompt_tokens), int(self.watermark * b.pool.total)
-        if need + spare > b.pool.total:
-            return f"prompt needs {need} KV blocks and the watermark {spare}, the cache has {b.pool.total}"
-        return None
+        return self._hopeless(request.prompt_tokens, b)
 
     def plan(self, b: Batch) -> Verdict:
         """Decodes, then chunks of running prompts, then new ones; or, not hybrid, the kind whose turn it is."""
@@ -74,6 +73,9 @@ class Sarathi:
             if known > b.max_model_len:
                 b.reject(head, f"prompt of {known} tokens exceeds max_model_len {b.max_model_len}")
                 continue
+            if not self.stands_still and (reason := self._hopeless(known, b)) is not None:
+                b.reject(head, reason)
+                continue
             if budget <= 0 or len(b.seats) >= self.max_num_seqs:
                 return
             if b.step.preempted:  # the evicted lead the queue, and none of them comes back in this step
@@ -82,6 +84,13 @@ class Sarathi:
             if not b.admit(head, tokens, hold_tokens=known if tokens < known else 0, spare=spare):
                 return
             budget -= tokens
+
+    def _hopeless(self, tokens: int, b: Batch) -> str | None:
+        """A reason to reject a prompt that never leaves the watermark free."""
+        need, spare = b.blocks_for(tokens), int(self.watermark * b.pool.total)
+        if need + spare <= b.pool.total:
+            return None
+        return f"prompt needs {need} KV blocks and the watermark {spare}, the cache has {b.pool.total}"
 
     def _verdict(self, b: Batch) -> Verdict:
         step = b.step

@@ -19,7 +19,9 @@ def scheduler(config: Mapping[str, Any]) -> Scheduler:
     """Our scheduler for the recording's `config.policy`, one of POLICIES."""
     policy, seats = config["policy"], config["max_num_seqs"]
     if policy == "sarathi":
-        return Sarathi(chunk_size=config["chunk_size"], max_num_seqs=seats)
+        real = Sarathi(chunk_size=config["chunk_size"], max_num_seqs=seats)
+        real.stands_still = True
+        return real
     if policy == "vllm":
         budget = config.get("max_batched_tokens") or config["max_model_len"]
         return VllmV0(max_num_seqs=seats, max_num_batched_tokens=budget, early_release=True)

@@ -88,6 +88,18 @@ def test_alternating_steps_are_the_oracle_s(start: int) -> None:
     assert evictions > 50
 
 
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_an_evicted_request_that_can_never_come_back_is_turned_away(hybrid: bool) -> None:
+    """Four blocks, one of them the watermark: 33 tokens start on three, grow to four, and lose them when the pool is
+    empty. The next in the queue is served.
+    """
+    scheduler = {"kind": "sarathi", "chunk_size": 64, "watermark": 0.25, "hybrid": hybrid}
+    run = simulate(listed(scheduler, [row(33, 31), row(16, 2, arrival_ms=900)], blocks=4))
+    assert rejected(run) == {"r0"}
+    assert "4 KV blocks and the watermark 1" in run.records.requests.reasons[0]
+    assert run.summary["completed"] == 1
+
+
 def test_chunks_bound_the_gap_that_a_prompt_opens() -> None:
     """Beside one decode 511 prompt tokens fit: no gap above 10 + 51.1 + 1 ms, and the prompt takes 17 chunks."""
     requests = [row(100, 1000), row(8192, 8, arrival_ms=1000)]
