@@ -255,7 +255,7 @@ class Batch:
         return True
 
     def preempt(self, request: Request, to: str = "head", *, recall: bool = False) -> int:
-        """Take the seat and the blocks from a running request; it goes back to the queue's `head` or `tail`.
+        """Take the seat and the blocks from a running request; it goes back to the queue's `head` or `tail`, or where `order` says.
 
         What it computed is lost, what it emitted is kept; `recall`: but for a token in flight, which is thrown away.
         Returns the tokens it had been given in this step.

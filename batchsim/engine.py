@@ -1,8 +1,8 @@
 """One replica's engine without a clock of its own: plan a step, then settle it. `replica.py` gives it time.
 
 The life of a request: `push` puts it in the queue; a plan admits it and computes chunks of its prompt; the step that
-finishes the prompt emits its first token, and it joins the decode group; the tick of its last token ends it; `_finish`
-frees its blocks and its seat and writes its row.
+finishes the prompt emits its first token, and it joins the decode group; the tick of its last token ends it; `conclude`
+frees its blocks and its seat and writes its row. With asynchronous scheduling `fly` and `land` take the place of `settle`.
 """
 
 from __future__ import annotations

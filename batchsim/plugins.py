@@ -1,7 +1,7 @@
 """Finding a plug-in by the name that a scenario gives it.
 
-The kinds of a sub-package are its modules; each holds one public class with that name in CamelCase, or the only dataclass
-it defines. A name with a colon, `mypkg.mine:Mine`, is a class outside batchsim.
+The kinds of a sub-package are its modules; each holds one public class with that name in CamelCase.
+A name with a colon, `mypkg.mine:Mine`, is a class outside batchsim.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ class Replica:
                 self.plan(self.env._now, self.end_fs)  # type: ignore[arg-type]
 
     def plan(self, now_ns: int, now_fs: int) -> int | None:
-        """Ask the scheduler for a step and start it, or wait. As `_alarm_or_end`."""
+        """Ask the scheduler for a step and start it, or wait. As `alarm_or_end`."""
         self.news = False
         verdict = self.engine.plan(now_ns)
         step = self.batch.step

@@ -1,8 +1,7 @@
 """Sections with a `kind`: `{kind: vllm, max_num_seqs: 64}` -> an instance of the class that the kind names.
 
 A kind is a module of a sub-package (`batchsim.schedulers`) or `mypkg.mine:Mine` outside of it. What the scenario
-page names but this version
-lacks is refused as not available, so that a name is never taken for a typing error.
+page names but this version lacks is refused as not available, so that a name is never taken for a typing error.
 """
 
 from __future__ import annotations
@@ -69,6 +68,9 @@ def find(name: str, kind: Any) -> type[Any]:
     if kind in PROMISED[name]:
         there = ", ".join(available(name))
         raise InvalidInput([Problem(path, f"not available in this version; there are {there}", repr(kind))])
+    if kind in plugins.kinds(PACKAGES[name]):
+        file, wanted = f"{PACKAGES[name]}.{kind}", kind.title().replace("_", "")
+        raise InvalidInput([Problem(path, f"the module {file} has no dataclass named {wanted}", repr(kind))])
     raise InvalidInput([Problem(path, f"unknown kind{nearest(kind, available(name))}", repr(kind))])
 
 

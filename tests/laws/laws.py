@@ -178,7 +178,10 @@ def same_results(one: Run, other: Run) -> None:
     """Every column of every request and every figure of the summary is the same in both runs."""
     for field in fields(one.records.requests):
         mine, theirs = getattr(one.records.requests, field.name), getattr(other.records.requests, field.name)
-        assert np.array_equal(mine, theirs) if field.name != "reasons" else mine == theirs, field.name
+        same = np.array_equal(mine, theirs) if field.name != "reasons" else mine == theirs
+        assert same, (
+            f"{field.name}: not as step by step; did `plan` return STEADY, DEAF or FLOW where only ONCE is true?"
+        )
     assert one.records.end_ns == other.records.end_ns
     differences(figures(one), figures(other), "summary")
 
