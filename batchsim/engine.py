@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from batchsim.batch import Batch
-from batchsim.errors import NoProgress
+from batchsim.errors import InvalidInput, NoProgress, RuleBroken, problem
 from batchsim.kv.blocks import BlockPool
 from batchsim.recorder import Recorder
 from batchsim.records import NEVER, Status
@@ -52,6 +52,8 @@ class Engine:
         )
         self.batch.headroom = attribute(scheduler, "headroom", 0)
         self.batch.folds_output = attribute(scheduler, "folds_output", False)
+        if not callable(getattr(scheduler, "plan", None)):
+            raise InvalidInput([problem("scheduler.kind", name, "has no method plan(batch)")])
         self.refuse = attribute(scheduler, "refuse", None)
         self.flows_ahead: bool = attribute(scheduler, "flows_ahead", False)
         self.concluding = attribute(scheduler, "concluding", None)
@@ -88,6 +90,8 @@ class Engine:
         batch.now_ns = now_ns
         batch.open_step()
         verdict = self.scheduler.plan(batch)
+        if verdict is None:
+            raise RuleBroken(self.name, "plan returns a verdict", "it returned None")
         step = batch.step
         if step.named:
             batch.close_step()

@@ -7,6 +7,7 @@ import dataclasses
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from batchsim import catalog
@@ -59,7 +60,7 @@ def entries(what: str) -> list[Listed]:
     if what == "formats":
         return _formats()
     if what == "scenarios":
-        return [Listed(name, str(shipped.folder() / f"{name}.yaml")) for name in shipped.names()]
+        return [Listed(name, _scenario_line(shipped.folder() / f"{name}.yaml")) for name in shipped.names()]
     line = {"gpus": _gpu_line, "models": _model_line, "engines": _engine_line, "profiles": _profile_line}[what]
     return [Listed(name, line(name)) for name in catalog.names(what)]
 
@@ -163,7 +164,14 @@ def _model_line(name: str) -> str:
 def _engine_line(name: str) -> str:
     engine = catalog.engine(name)
     runs = f"runs {engine.scheduler.kind}, " if engine.scheduler else ""
-    return f"{runs}{engine.step_host_ms:g} ms of host time a step, {engine.ingress_ms:g} ms before the queue"
+    ahead = ", plans a step ahead" if engine.async_scheduling else ""
+    return f"{runs}{engine.step_host_ms:g} ms of host time a step, {engine.ingress_ms:g} ms before the queue{ahead}"
+
+
+def _scenario_line(file: Path) -> str:
+    """The question that a shipped scenario asks, its first line, and where the file is."""
+    with file.open(encoding="utf-8") as stream:
+        return f"{stream.readline().removeprefix('#').strip()} ({file})"
 
 
 def _profile_line(name: str) -> str:

@@ -19,7 +19,8 @@ Out = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write the files there; without it nothing is written.")
 ]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="K=V", help="Override a key: scheduler.max_num_seqs=64.")
+    list[str] | None,
+    typer.Option("--set", metavar="K=V", help="Override a key: scheduler.max_num_seqs=64. May be repeated."),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Override the seed.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -88,7 +88,12 @@ def kv_capacity(
             f"{weights:,} bytes of {dtype} weights and {overhead:,} of overhead against {budget:,} bytes "
             f"({settings.gpu_memory_utilization:g} of {gpu.visible_bytes:,})"
         )
-        left = f"{budget - weights - overhead:,} bytes are left, one KV block takes {settings.block_size * per_token:,}"
+        block = settings.block_size * per_token
+        short = weights + overhead + block - budget
+        left = (
+            f"one KV block takes {block:,}; {short:,} bytes ({short / GIB:.1f} GiB) too few: "
+            "raise tensor_parallel, or take a smaller dtype or a larger gpu"
+        )
         rule = f"does not fit on {gpu.name} with tensor_parallel {tensor_parallel}: {sizes}; {left}"
         raise DoesNotFit([problem("model", model.name, rule)])
     return Capacity(

@@ -221,6 +221,11 @@ def _tenants(records: Records) -> dict[str, Any]:
     }
 
 
+def hardly_waits(result: Mapping[str, Any]) -> bool:
+    """Nearly all the time is spent in a seat and nobody lost one: a growing backlog is then no queue."""
+    return result["preemptions"] == 0 and (result["queue_share"] or 0.0) < 0.05
+
+
 def _warnings(records: Records, result: Mapping[str, Any], stats: Mapping[str, Stats], rates: Stability) -> list[str]:
     """One sentence for each thing that makes a figure less than it looks, and what to do."""
     found: list[str] = []
@@ -231,13 +236,17 @@ def _warnings(records: Records, result: Mapping[str, Any], stats: Mapping[str, S
         percents = ", ".join(f"p{percent}" for percent in PERCENTS if percent in worst)
         found.append(
             f"{percents} of {labels}: too few samples to rely on: use at least "
-            f"{max(samples_needed(percent) for percent in worst)} (workload.requests)"
+            f"{max(samples_needed(percent) for percent in worst)} requests"
         )
     if rates.stable is False:
-        found.append(
-            f"queue grows without bound: {rates.offered_per_s:.3g} req/s offered, {rates.served_per_s:.3g} served; "
-            "lower the rate or add replicas"
-        )
+        told = f"{rates.offered_per_s:.3g} req/s offered, {rates.served_per_s:.3g} served"
+        if hardly_waits(result):
+            found.append(
+                f"requests in flight still grow ({told} while they came) although hardly any wait: too short a run to "
+                "tell whether it keeps up; use more requests"
+            )
+        else:
+            found.append(f"queue grows without bound: {told}; lower the rate or add replicas")
     if unfinished := result["censored_requests"]:
         found.append(
             f"{unfinished:,} of {result['submitted']:,} requests were unfinished at the end: latencies are censored, "

@@ -90,7 +90,7 @@ def compare_table(summaries: Mapping[str, Summary]) -> RenderableType:
             ]
             table.add_row(row.label, *cells)
     lines = [Text(f" {name}: {dominant(summary)}", overflow="fold") for name, summary in summaries.items()]
-    return Group(table, Text(" * best of the row", style="dim"), Text(""), *lines)
+    return Group(table, Text(" * best of the row, or within 0.5 % of it", style="dim"), Text(""), *lines)
 
 
 def _lines(summaries: Sequence[Summary]) -> Iterable[tuple[Row, list[Any]]]:

@@ -180,7 +180,12 @@ def _stability(summary: Summary) -> str:
     rates = f"offered {number(summary['offered_rate_per_s'])} req/s"
     if summary["stable"]:
         return f"stable: {rates}, served {number(summary['served_rate_per_s'])}"
-    return f"NOT stable: {rates}, served {number(summary['served_rate_per_s'])}: the queue grows"
+    from batchsim.metrics.summary import hardly_waits
+
+    rates += f", served {number(summary['served_rate_per_s'])}"
+    if hardly_waits(summary):
+        return f"not settled: {rates}; hardly any wait: too short a run to tell"
+    return f"NOT stable: {rates}: the queue grows"
 
 
 def _provenance(summary: Summary, cost_model: str, wall_s: float | None, out: str | None) -> list[tuple[str, str]]:
@@ -207,6 +212,15 @@ def duration(ms: float | None) -> str:
         if abs(ms) < limit and ms != 0:
             return f"{_three(ms * factor)} {unit}"
     return "0 ms" if ms == 0 else f"{_three(ms / 60_000)} min"
+
+
+def figure_words(name: str) -> str:
+    """A target's figure as people say it: `p99_ttft_ms` -> `p99 TTFT`, `chat.attainment` -> `chat attainment`."""
+    class_, _, figure = name.rpartition(".")
+    words = figure.removesuffix("_ms").replace("_", " ")
+    for short in ("ttft", "tpot", "itl", "e2e"):
+        words = words.replace(short, short.upper())
+    return f"{class_} {words}".lstrip()
 
 
 def number(value: float | None) -> str:

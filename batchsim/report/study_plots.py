@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from batchsim.metrics.burden import weighted_tokens
 from batchsim.metrics.fairness import jain
 from batchsim.records import NEVER, Records
-from batchsim.report.console import duration, number, percent
+from batchsim.report.console import duration, figure_words, number, percent
 from batchsim.report.plots import BLUE, GREEN, GREY, ORANGE, POINTS, RED, axes, log_scale, note
 
 if TYPE_CHECKING:
@@ -77,10 +77,7 @@ def rate_curves(
 
 def axis_label(name: str) -> str:
     """`p99_ttft_ms` -> `p99 TTFT (ms)`."""
-    words = name.removesuffix("_ms").replace("_", " ")
-    for short in ("ttft", "tpot", "itl", "e2e"):
-        words = words.replace(short, short.upper())
-    return f"{words} (ms)" if name.endswith("_ms") else words
+    return f"{figure_words(name)} (ms)" if name.endswith("_ms") else figure_words(name)
 
 
 def _band(ax: Axes, slow: tuple[list[float], list[float]], fast: tuple[list[float], list[float]], color: str) -> None:

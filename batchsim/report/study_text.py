@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from batchsim.report.console import duration, number, percent
+from batchsim.report.console import duration, figure_words, number, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,6 +24,7 @@ CURVE = (
 def sweep_table(whole: Values, *, computed: int, out: str) -> RenderableType:
     """The curve, one line a point, and the knee of each line."""
     from rich.console import Group
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -41,15 +42,15 @@ def sweep_table(whole: Values, *, computed: int, out: str) -> RenderableType:
         table.add_row(*(_shown(entry[key]) for key in keys), cells[0] + mark, *cells[1:])
     lines = [] if len(whole["curve"]) <= ROWS else [f"… and {len(whole['curve']) - ROWS:,} more in curve.csv"]
     if any(entry["stable"] is False for entry in whole["curve"]):
-        lines.append("! the queue grows: latencies are those of a run of this length")
+        lines.append("! more come than leave: latencies are those of a run of this length")
     lines += [_knee(name, entry) for name, entry in whole["knees"].items()]
     for name, found in whole.get("saturation", {}).items():
         lines.append(f"{name + ': ' if name else ''}saturation at {number(found['rate_per_s'])} req/s (to 1 %)")
-    lines.append(
-        f"{len(whole['rows']):,} runs ({computed:,} now, the others from the store) "
-        f"· {whole['interval']} · files in {out}"
-    )
-    return Group(table, Text(""), *(Text(f" {line}", overflow="fold") for line in lines))
+    stored = len(whole["rows"]) - computed
+    told = f" ({computed:,} now, {stored:,} from the store)" if stored else ""
+    interval = whole["interval"].replace("none: one seed", "one seed: no intervals")
+    lines.append(f"{_count(len(whole['rows']), 'run')}{told} · {interval} · files in {out}")
+    return Group(table, Text(""), *(Padding(Text(line, overflow="fold"), (0, 0, 0, 1)) for line in lines))
 
 
 def _knee(name: str, entry: Values | None) -> str:
@@ -139,12 +140,13 @@ def _limit(name: str, target: Values) -> str:
 
 
 def _figure(name: str, value: float | None) -> str:
-    words = name.removesuffix("_ms").replace("_", " ")
-    for short in ("ttft", "tpot", "itl", "e2e"):
-        words = words.replace(short, short.upper())
+    return f"{figure_words(name)} {_value(name, value)}"
+
+
+def _value(name: str, value: float | None) -> str:
     if _is_share(name):
-        return f"{words} {percent(value)}"
-    return f"{words} {'without end' if value is None else duration(value)}"
+        return percent(value)
+    return "without end" if value is None else duration(value)
 
 
 def _worst(name: str, target: Values) -> float | None:
@@ -164,7 +166,7 @@ def _sizes(whole: Values) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 1), show_edge=False)
     table.add_column("replicas", justify="right", header_style="dim")
     for name in whole["evidence"][0]["targets"]:
-        table.add_column(f"{name.replace('_ms', '')} by seed", header_style="dim")
+        table.add_column(f"{figure_words(name)} by seed", header_style="dim")
     table.add_column("busy", justify="right", header_style="dim")
     table.add_column("", justify="left")
     for entry in whole["evidence"]:
@@ -186,26 +188,17 @@ def _options(options: Sequence[Values]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 1), show_edge=False)
     names = list(next((entry["targets"] for entry in options if entry["status"] == "plan"), {}))
     for key in options[0]["point"]:
-        table.add_column(key.rpartition(".")[2], header_style="bold")
-    for name in ("status", "replicas", "GPUs", "cost/h", *(name.replace("_ms", "") for name in names), "max req/s", ""):
+        table.add_column(key.rpartition(".")[2].replace("_", " "), header_style="bold")
+    for name in ("status", "replicas", "GPUs", "cost/h", *map(figure_words, names), "max req/s", ""):
         table.add_column(name, justify="right", header_style="dim")
     for entry in options:
         plan = entry["status"] == "plan"
-        values = (
-            [
-                _figure("", entry["targets"][name]["worst"]).strip()
-                if not _is_share(name)
-                else percent(entry["targets"][name]["worst"])
-                for name in names
-            ]
-            if plan
-            else ["–"] * len(names)
-        )
+        values = [_value(name, entry["targets"][name]["worst"]) if plan else "–" for name in names]
         table.add_row(
             *(_shown(value) for value in entry["point"].values()),
-            entry["status"], _dash(entry["replicas"]), _dash(entry["gpus"]),
+            entry["status"].replace("_", " "), _dash(entry["replicas"]), _dash(entry["gpus"]),
             "–" if entry["cost_per_hour"] is None else f"${entry['cost_per_hour']:,.2f}", *values,
-            number(entry["max_rate_per_s"]), "pareto" if entry["pareto"] else "",
+            number(entry["max_rate_per_s"]), "Pareto" if entry["pareto"] else "",
         )  # fmt: skip
     return table
 
@@ -223,7 +216,8 @@ def _facts_of(whole: Values) -> list[tuple[str, str]]:
         rows.append(("lower bound", text))
     if whole["binding"] is not None:
         share = percent(whole["pressure"][whole["binding"]])
-        rows.append(("binds", f"{whole['binding']}, in {share} of the busy time: {whole['helps']}"))
+        binding = {"kv": "KV memory"}.get(whole["binding"], whole["binding"].replace("_", " "))
+        rows.append(("binds", f"{binding}, in {share} of the busy time: {whole['helps']}"))
     if whole["max_rate_per_s"] is not None:
         rows.append(
             (

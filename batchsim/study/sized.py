@@ -11,6 +11,7 @@ import numpy as np
 
 from batchsim.errors import DoesNotFit, InvalidInput, Problem
 from batchsim.metrics.latency import NS_PER_S
+from batchsim.report.console import duration, figure_words
 from batchsim.scenario.resolve import Resolved
 from batchsim.scenario.scenario import Scenario
 from batchsim.study import bounds, targets
@@ -198,12 +199,16 @@ def _worst(floors: Sequence[tuple[Figure, ...]]) -> tuple[Figure, ...]:
 
 
 def _floor_words(figure: Figure) -> str:
+    name = figure_words(figure.name)
     if figure.name.rpartition(".")[2] == "attainment":
         most = f"at most {figure.value or 0:.4g} of the requests can meet their targets"
-        return f"{figure.name}: {most}, {figure.limit:g} are asked for"
+        return f"{name}: {most}, {figure.limit:g} are asked for"
     if figure.value is None:
-        return f"{figure.name}: requests that no replica can take are infinitely late"
-    return f"{figure.name}: at least {figure.value:.6g} ms on an idle replica, {figure.limit:g} ms asked for"
+        return f"{name}: requests that no replica can take are infinitely late"
+    least, limit = duration(figure.value), duration(figure.limit)
+    if least == limit:  # a narrow miss
+        least, limit = f"{figure.value:.6g} ms", f"{figure.limit:g} ms"
+    return f"{name}: at least {least} on an idle replica, {limit} asked for"
 
 
 def _complete(found: Sized, fleet: Fleet, replicas: int) -> None:
@@ -229,7 +234,7 @@ def _warnings(found: Sized) -> list[str]:
     for goal in found.goals:
         fewest = min(int(goal.members(work).sum()) for work in found.traffic.workloads.values())
         if fewest < goal.samples_needed():
-            name = goal.figure_name(next(iter(goal.limits_ms)))
+            name = figure_words(goal.figure_name(next(iter(goal.limits_ms))))
             said.append(f"{name} from {fewest:,} requests is not reliable: use at least {goal.samples_needed():,}")
     if found.replicas is not None and any(run.stable is False for run in found.outcomes):
         said.append("the targets are met although the queue still grows: use more requests, or a longer window")

@@ -242,18 +242,11 @@ def test_replay_agrees_with_a_recording_and_shows_the_first_difference(
     assert "Traceback" not in err
 
 
-def test_help_names_every_command_and_comes_fast() -> None:
-    """`--help` lists the commands, under 0.4 s in the best of five processes."""
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        text = subprocess.run([*RUN, "--help"], capture_output=True, text=True, check=True).stdout
-        times.append(time.perf_counter() - began)
-        if times[-1] < 0.4:
-            break
+def test_help_names_every_command() -> None:
+    """`--help` lists the commands, each with its whole line; how long that takes is `tests/benchmarks/bench_start.py`'s."""
+    text = subprocess.run([*RUN, "--help"], capture_output=True, text=True, check=True).stdout
     assert all(f"\n  {command}" in text for command in ("compare", "list", "replay", "run", "schema", "trace"))
     assert "..." not in text.partition("Commands:")[2]
-    assert min(times) < 0.4
 
 
 def test_the_way_of_run_json_imports_no_heavy_package() -> None:

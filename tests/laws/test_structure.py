@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "batchsim"
-ENTRY = {"__init__"}  # imports lazily, by name
+ENTRY = {"__init__", "__main__"}  # imports lazily, by name
 
 
 def layers() -> dict[str, int]:

@@ -27,7 +27,7 @@ class What(StrEnum):
 
 
 def command(
-    what: Annotated[What, typer.Argument(metavar="|".join(What), help="Which list.")],
+    what: Annotated[What, typer.Argument(metavar="WHAT", help="Which list.")],
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:

@@ -35,7 +35,8 @@ def command(
     try:
         trace = traces.read(file, format=format, limit=limit, skip_invalid=skip_invalid, where="trace")
     except InvalidInput as error:
-        raise InvalidInput([_as_option(found) for found in error.problems], error.note) from error
+        note = error.note.replace("set trace.skip_invalid: true", "give --skip-invalid")
+        raise InvalidInput([_as_option(found) for found in error.problems], note) from error
     described = describe(trace)
     options.warn(described.notes, quiet, label="note")
     if folder is not None:
@@ -48,6 +49,8 @@ def command(
         options.print_json(described.to_dict())
     else:
         options.show(tracing.text(file.name, described))
+        if folder is not None:
+            options.show(f"\n files     trace-summary.json, trace.png in {folder}")
 
 
 def _as_option(found: Problem) -> Problem:

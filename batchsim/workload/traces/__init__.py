@@ -79,12 +79,23 @@ def detect(path: Path, *, where: str = "workload") -> tuple[Format, str]:
         fits = [form for form in fits if form.name == "batchsim"]
     if len(fits) != 1:
         found = ", ".join(shortened(name) for name in names[:20]) or "none"
-        wanted = "; ".join(f"{form.name} ({form.summary})" for form in FORMATS.values())
-        rule = f"format not recognised by its columns ({found}); set {where}.format, one of: {wanted}"
+        rule = f"format not recognised by its columns ({found}); set {where}.format, one of: {', '.join(FORMATS)}"
+        if near := "" if fits else _nearest(names):
+            rule += f"; {near}"
         raise InvalidInput([problem(f"{where}.path", path.name, rule)])
     told = ", ".join(name for name, must in fits[0].wanted.items() if must)
     blocks = f", with {fits[0].block_tokens}-token blocks" if fits[0].blocks else ""
     return fits[0], f"{path.name} read as {fits[0].name}: it has {told}{blocks}"
+
+
+def _nearest(names: list[str]) -> str:
+    """The format that lacks the fewest columns, and which; nothing where no format has more than half of its own."""
+    formats = list(FORMATS.values())
+    lacking = [[name for name, must in form.wanted.items() if must and name not in names] for form in formats]
+    form, lacks = min(zip(formats, lacking, strict=True), key=lambda pair: len(pair[1]))
+    if 2 * len(lacks) >= sum(form.wanted.values()):
+        return ""
+    return f"nearest is {form.name}, without {', '.join(lacks)}"
 
 
 def _unread(path: Path, form: Format, where: str) -> tuple[str, ...]:
