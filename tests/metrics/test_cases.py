@@ -144,6 +144,15 @@ def test_a17_overload_is_not_stable() -> None:
     assert any("queue grows without bound: 2 req/s offered" in warning for warning in summarised(records)["warnings"])
 
 
+def test_a_batch_that_still_fills_is_not_called_a_queue() -> None:
+    """Seats for all, arrivals for less than one request lasts: the backlog grows, nobody waits, and that is said."""
+    _, records = run([(10.0 * i, 1, 100) for i in range(60)], Rules(seats=64, price=linear()))
+    assert stability(records).stable is False
+    (said,) = [warning for warning in summarised(records)["warnings"] if "offered" in warning]
+    assert said.startswith("requests in flight still grow")
+    assert "use more requests" in said
+
+
 def test_a17_within_capacity_is_stable() -> None:
     """The same service at 0.8 of its capacity is stable; a burst has no rate to hold against."""
     _, records = run([(1250.0 * i, 1, 100) for i in range(60)], Rules(seats=1, price=linear()))

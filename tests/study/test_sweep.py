@@ -224,6 +224,6 @@ def test_the_command_prints_the_curve_and_exits_0(tmp_path: Path, capsys: pytest
               "--out", str(tmp_path / "o"), "--quiet"])  # fmt: skip
     assert left.value.code in (0, None)
     out = capsys.readouterr().out
-    assert "4 runs (4 now" in out
+    assert "4 runs ·" in out
     assert all(len(line) <= 100 for line in out.splitlines())
     assert (tmp_path / "o/results.csv").exists()

@@ -350,6 +350,9 @@ def test_detection_says_what_it_found_or_asks(write: Any) -> None:
     assert line.startswith(
         "workload.path: t.csv: format not recognised by its columns (time, in, out); set workload.format"
     )
+    assert "nearest" not in line
+    (line,) = refusal(write("arrival_s,prompt_tokens,output_token\n0,1,1\n"))
+    assert line.endswith("nearest is batchsim, without output_tokens")
 
 
 def test_unknown_columns_are_noted_and_misspelt_ones_refused(write: Any) -> None:
