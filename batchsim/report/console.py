@@ -147,8 +147,8 @@ def _throughput(summary: Summary) -> str:
 def _goodput(summary: Summary) -> str:
     slo = summary["scenario"].get("slo") or {}
     limits = [f"{word} ≤ {slo[key]:g} ms" for key, word in _TARGETS.items() if isinstance(slo.get(key), int | float)]
-    text = f"{number(summary['request_goodput'])} req/s ({percent(summary['slo_attainment'])} within "
-    return text + (" and ".join(limits) or "their targets") + ")"
+    share = f"{number(summary['request_goodput'])} req/s ({percent(summary['slo_attainment'])}"
+    return f"{share} within {' and '.join(limits)})" if limits else f"{share} of those that have targets meet them)"
 
 
 def _batch(summary: Summary) -> str:
