@@ -87,7 +87,9 @@ def _launch_one(replica: Replica, now_ns: int, planned: Planned) -> int | None:
     engine = replica.engine
     replica.ticks, replica.growth_fs, replica.flown = 1, 0, planned
     for request in planned.admitted:
-        request.admitted_ns = now_ns  # planned a step ago, but this is the first that computes it
+        # planned a step ago, but this is the first that computes it: until now it has waited
+        request.waited_ns += now_ns - request.seated_ns
+        request.admitted_ns = request.seated_ns = now_ns
     replica.end_fs = replica.start_fs + replica.first_fs
     end_ns = (replica.end_fs + FS_PER_NS // 2) // FS_PER_NS
     if replica.horizon_ns is not None and end_ns >= replica.horizon_ns:
