@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -216,7 +217,8 @@ def duration(ms: float | None) -> str:
 
 def figure_words(name: str) -> str:
     """A target's figure as people say it: `p99_ttft_ms` -> `p99 TTFT`, `chat.attainment` -> `chat attainment`."""
-    class_, _, figure = name.rpartition(".")
+    found = re.fullmatch(r"(?:(.+)\.)?(p\d+(?:\.\d+)?_\w+|attainment)", name)
+    class_, figure = (found[1] or "", found[2]) if found else ("", name)
     words = figure.removesuffix("_ms").replace("_", " ")
     for short in ("ttft", "tpot", "itl", "e2e"):
         words = words.replace(short, short.upper())

@@ -102,9 +102,7 @@ def answer(whole: Values) -> str:
     text = f"{_count(whole['replicas'], 'replica')} of {hardware} {serve} {rate} with {_met(whole['targets'])}{cost}."
     lost = whole["one_replica_lost"]
     if lost is not None and lost["replicas"]:
-        missed = [
-            _figure(name, _worst(name, target)) for name, target in lost["targets"].items() if _misses(name, target)
-        ]
+        missed = [_miss(name, target) for name, target in lost["targets"].items() if _misses(name, target)]
         do = "does" if lost["replicas"] == 1 else "do"
         text += f" {_count(lost['replicas'], 'replica')} {do} not: {', '.join(missed)}."
     return text
@@ -147,6 +145,14 @@ def _value(name: str, value: float | None) -> str:
     if _is_share(name):
         return percent(value)
     return "without end" if value is None else duration(value)
+
+
+def _miss(name: str, target: Values) -> str:
+    """A figure beyond its target; with more digits where three would read as the target itself."""
+    worst = _worst(name, target)
+    if worst is None or _value(name, worst) != _limit(name, target):
+        return _figure(name, worst)
+    return f"{figure_words(name)} " + (f"{100 * worst:.6g} %" if _is_share(name) else f"{worst:.6g} ms")
 
 
 def _worst(name: str, target: Values) -> float | None:
