@@ -30,7 +30,8 @@ from batchsim.errors import InvalidInput, Problem, problem
 
 COMPOSED = (("llama-3.1-8b", 1), ("llama-3.1-70b", 4), ("llama-3.1-70b", 8))
 """Models and tensor parallel sizes whose iterations are composed from kernels that name no model."""
-GEMM_TOKENS = (1, 4, 16, 64, 257, 513, 1024, 1025, 2049, 4096, 8192)
+GEMM_TOKENS = (1, 4, 16, 64, 128, 192)
+"""Rows of the single GEMMs that are fitted: those of decode, which part gaps from reading."""
 LEAST_GEMM_WEIGHTS = 2**22
 WIDEST_GEMM = 16384
 
@@ -137,7 +138,7 @@ def _can_compose(kernel: Kernels, heads: tuple[int, int, int], tp: int, card: Gp
 
 
 def _gemms(rows: Sequence[Row], dtype: str, warm: bool) -> list[Row]:
-    """Single GEMMs worth fitting: of a layer's size, on and off the tiles; beyond the cache where it was warm."""
+    """Single GEMMs worth fitting: of a layer's size, with few rows; beyond the cache where it was warm."""
     least = CACHE_BYTES if warm else 2 * LEAST_GEMM_WEIGHTS
     size = 1 if dtype == "fp8" else 2
     return [
@@ -149,7 +150,7 @@ def _gemms(rows: Sequence[Row], dtype: str, warm: bool) -> list[Row]:
 
 
 def _base(rows: Sequence[Row], card: Gpu, source: str) -> Profile:
-    """What is not fitted by iterations: all-reduce, from its own rows."""
+    """What is not fitted by iterations: all-reduce, from its own rows; activations, that move once."""
     linked = card.nvlink_gb_per_s_bidir > 0  # over PCIe it is the host that decides, not the GPU
     link = latency_bandwidth(rows) if linked else None
     first = {name: guess for name, (_, guess, _) in PARAMETERS.items()}
@@ -159,6 +160,7 @@ def _base(rows: Sequence[Row], card: Gpu, source: str) -> Profile:
         status="fitted",
         source=source,
         **first,
+        activation_factor=1.0,
         allreduce_latency_us=link[0] if link else None,
         allreduce_gb_per_s=link[1] if link else None,
         allreduce_curve=curves(rows) if linked else {},

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from batchsim.calibrate.form import Floats, Iterations, Setting, seconds
 from batchsim.calibrate.schema import Row
-from batchsim.catalog import Gpu, Profile
+from batchsim.catalog import ACTIVATION_BYTES, Gpu, Profile, weight_bytes
 from batchsim.cost._physics import SUSTAINED_TOKENS, dense_efficiencies
 from batchsim.errors import InvalidInput, problem
 
@@ -39,8 +39,6 @@ FP8_PARAMETERS: Bounds = {f"fp8.{name}": PARAMETERS[name] for name in _FP8}
 
 SOFT = 0.05
 """Relative error where the loss turns from squared to absolute: stray timings weigh less."""
-GEMM_WEIGHT = 0.25
-"""Weight of a single GEMM beside an iteration."""
 UNCERTAIN = 0.3
 """A parameter is named unidentified when the data leave it more uncertain than this, relative."""
 POINTS_EACH = 4
@@ -94,7 +92,7 @@ def fit(
         profile = updated(base, dict(zip(names, map(float, values), strict=False)))
         parts = [np.log(seconds(profile, s, m)) - seen for (s, m), seen in zip(data, observed, strict=True)]
         if kernel is not None:
-            parts.append(GEMM_WEIGHT * kernel.residuals(profile, float(values[-1])))
+            parts.append(kernel.residuals(profile, float(values[-1])))
         return np.concatenate(parts)
 
     scale = np.maximum(np.abs(start), 1e-2)
@@ -116,15 +114,16 @@ def updated(base: Profile, values: Mapping[str, float]) -> Profile:
 
 
 class _Gemms:
-    """Single GEMMs as further data: gap + smoothmax(read, multiply)."""
+    """Single GEMMs as further data: gap + smoothmax(read, multiply) + the moving of input and output."""
 
     def __init__(self, rows: Sequence[Row], gpu: Gpu) -> None:
         n, k, m, ms = (
             np.array([float(getattr(row, name)) for row in rows]) for name in ("n", "k", "tokens", "time_ms")
         )
         self._dtype = dtype = rows[0].dtype
-        self._read = n * k * (1 if dtype == "fp8" else 2) / gpu.bytes_per_s
+        self._read = n * k * weight_bytes(dtype) / gpu.bytes_per_s
         self._multiply = 2 * n * k * m / gpu.peak_flops(dtype)
+        self._move = m * (k * weight_bytes(dtype) + n * ACTIVATION_BYTES) / gpu.bytes_per_s
         self._seen = np.log(ms * 1e-3)
         self._long = np.clip(m / SUSTAINED_TOKENS - 1, 0, 1)
 
@@ -133,6 +132,7 @@ class _Gemms:
         read, multiply = self._read / memory, self._multiply / compute
         multiply = multiply * (1 + slowdown * self._long)
         joined = (read**exponent + multiply**exponent) ** (1 / exponent)
+        joined += profile.activation_factor * self._move / memory
         return np.asarray(np.log(gap_us * 1e-6 + joined) - self._seen)
 
 

@@ -65,6 +65,9 @@ class Profile(Entry):
     allreduce_curve: dict[int, tuple[tuple[float, float], ...]] = Field(
         default_factory=dict, description="GPUs -> measured all-reduce, [bytes, us] points; other counts: the two above"
     )
+    activation_factor: float = Field(
+        0.0, ge=0, description="share of the time to move the matrix products' inputs and outputs that nothing hides"
+    )
     attn_decode_mixed_factor: float = Field(1.0, ge=1, description="decode attention in a step that also prefills")
     past_read_factor: float = Field(1.0, ge=0, description="how often a chunk reads its past KV, beside multiplying it")
     elementwise_us_per_layer: float = Field(0.0, ge=0, description="norm, rope and activation kernels a layer, us")

@@ -34,7 +34,7 @@ class Coefficients:
     """Multiplying the weights, a token."""
     exponent: float
     linear_token_s: float
-    """All-reduce and elementwise kernels, a token."""
+    """All-reduce, elementwise kernels, inputs and outputs of the products, a token."""
     prefill_s: float
     """Prefill attention of the layers without a window, a unit of S2; `prefill_window_s` those with one."""
     prefill_window_s: float
@@ -127,6 +127,8 @@ def coefficients(
     moe = (profile.moe_fp8 if dtype == "fp8" else profile.moe) if model.experts else None
     layers_us = model.layers * (layer_us + profile.elementwise_us_per_layer)
     layers_us += model.moe_layers * moe.layer_us if moe else 0.0
+    moved_bytes = profile.elementwise_byte_factor * _elementwise_bytes(model, tp)
+    moved_bytes += profile.activation_factor * _activation_bytes(model, tp, dtype)
     return Coefficients(
         fixed_s=layers_us * 1e-6 + head_s + latency_s,
         read_s=model.always_params * weight_bytes(dtype) / (tp * bandwidth),
@@ -137,7 +139,7 @@ def coefficients(
         experts_per_token=model.experts_per_token,
         token_s=2 * (model.always_params if moe else model.active_layer_params) / (tp * flops),
         exponent=exponent,
-        linear_token_s=ring_s + profile.elementwise_byte_factor * _elementwise_bytes(model, tp) / bandwidth,
+        linear_token_s=ring_s + moved_bytes / bandwidth,
         prefill_s=full * prefill_s,
         prefill_window_s=windowed * prefill_s,
         context_s=full * context_s,
@@ -212,6 +214,31 @@ def _attention_layer(profile: Profile, model: Model, gpu: Gpu, tp: int, kv_dtype
         prefill_flops = decode_flops = 4 * heads * model.head_dim
     read_s = model.kv_layer_bytes(kv_dtype, tp) / bandwidth
     return prefill_flops / flops, max(read_s, decode_flops / flops), profile.past_read_factor * read_s
+
+
+def _activation_bytes(model: Model, tp: int, dtype: str) -> float:
+    """Bytes that the matrix products of all layers read and write for a token; those of routed experts left out.
+
+    Gate and up are one product, so are query, key and value. Inputs are as narrow as the weights, outputs 16 bits.
+    """
+    h, ffn, moe = model.hidden, model.ffn_matrices, model.moe_layers
+    if model.kv_lora_rank:
+        rank, rope, query = model.kv_lora_rank, model.qk_rope_head_dim, model.q_lora_rank
+        value, nope = model.heads * model.v_head_dim / tp, model.heads * model.qk_nope_head_dim / tp
+        read = h + query + rank + value
+        written = query + nope + model.heads * rope / tp + rank + rope + nope + value + h
+    else:
+        value, kv = model.heads * model.head_dim / tp, max(1.0, model.kv_heads / tp) * model.head_dim
+        read, written = h + value, value + 2 * kv + h
+    read, written = model.layers * read, model.layers * written
+    for layers, width in (
+        (model.layers - moe, model.intermediate),
+        (moe, model.shared_experts * model.moe_intermediate),
+    ):
+        if width:
+            read += layers * (h + width / tp)
+            written += layers * ((ffn - 1) * width / tp + h)
+    return read * weight_bytes(dtype) + written * ACTIVATION_BYTES
 
 
 def _elementwise_bytes(model: Model, tp: int) -> float:

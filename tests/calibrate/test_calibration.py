@@ -112,25 +112,25 @@ def test_mixed_attention_gives_its_factor() -> None:
 
 HELD_OUT = {  # mean error, %, on the shared composed iterations; 95th percentiles stay under 15
     "h100-sxm": {
-        "random": 3.4,
-        "longer than trained": 3.1,
-        "larger batch than trained": 4.3,
-        "trained without mixed": 4.2,
+        "random": 2.9,
+        "longer than trained": 3.0,
+        "larger batch than trained": 2.5,
+        "trained without mixed": 4.0,
     },
     "h200-sxm": {
-        "random": 3.0,
-        "longer than trained": 3.1,
-        "larger batch than trained": 4.1,
-        "trained without mixed": 3.4,
+        "random": 2.7,
+        "longer than trained": 2.8,
+        "larger batch than trained": 2.4,
+        "trained without mixed": 2.7,
     },
     "a100-80-sxm": {
-        "random": 4.5,
-        "longer than trained": 4.8,
-        "larger batch than trained": 5.0,
-        "trained without mixed": 7.5,
+        "random": 3.6,
+        "longer than trained": 4.3,
+        "larger batch than trained": 3.9,
+        "trained without mixed": 4.2,
     },
 }
-LEFT_OUT = {"h100-sxm": 4.0, "h200-sxm": 4.2, "a100-80-sxm": 6.0}
+LEFT_OUT = {"h100-sxm": 3.4, "h200-sxm": 3.6, "a100-80-sxm": 6.1}
 
 
 @pytest.mark.parametrize("gpu", HELD_OUT)
@@ -158,13 +158,13 @@ def test_held_out_errors(data: Path, gpu: str) -> None:
 
 
 def test_fp8_is_predicted_from_fp8_measurements() -> None:
-    """fp8 8B and 70B on an H200: within 5 % on average of what fp8 kernels add up to, 6 % for 70B on eight GPUs."""
+    """fp8 8B and 70B on an H200: within 5 % on average of what fp8 kernels add up to, 5.5 % for 70B on eight GPUs."""
     profile = catalog.profile("h200-sxm")
     assert profile is not None
     data = calibration._iterations(shipped("h200-sxm"), catalog.gpu("h200-sxm"), "fp8")
     assert fit.errors(profile, data).mape < 5
     for setting, of in data:
-        assert fit.errors(profile, [(setting, of)]).mape < (6 if setting.tensor_parallel == 8 else 5), setting.label
+        assert fit.errors(profile, [(setting, of)]).mape < (5.5 if setting.tensor_parallel == 8 else 5), setting.label
 
 
 @pytest.mark.parametrize("name", ["mixtral-8x7b", "qwen3-30b-a3b"])

@@ -16,7 +16,7 @@ MEMORY, COMPUTE, PREFILL, DECODE, MIXED = 0.8, 0.7, 0.45, 0.85, 1.6
 
 
 class Physics:
-    """A GPU of known efficiencies: 6 us a kernel, then reading or multiplying, smoothly joined."""
+    """A GPU of known efficiencies: 6 us a kernel, then reading or multiplying, smoothly joined, and input and output."""
 
     def times_ms(self, task: Row, repeats: int) -> list[float]:
         return [self.ms(task)] * repeats
@@ -25,7 +25,8 @@ class Physics:
         if t.op == "gemm":
             read, work = 2 * t.n * t.k / (MEMORY * GPU.bytes_per_s), 2 * t.n * t.k * t.tokens / (COMPUTE * 989.4e12)
             joined: float = (read**2.2 + work**2.2) ** (1 / 2.2)
-            return (6e-6 + joined) * 1e3
+            moved = 2 * t.tokens * (t.n + t.k) / (MEMORY * GPU.bytes_per_s)
+            return (6e-6 + joined + moved) * 1e3
         if t.op == "prefill_attention":
             work = 4 * t.heads * t.head_dim * t.batch * t.tokens * (t.past + t.tokens / 2) / (PREFILL * 989.4e12)
             read = t.past * t.batch * 4 * t.kv_heads * t.head_dim / (DECODE * GPU.bytes_per_s)

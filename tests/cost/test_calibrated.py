@@ -59,7 +59,7 @@ def test_physical_sets_give_the_fitted_coefficients(data: Path) -> None:
 
 
 def test_composed_steps_are_predicted(data: Path) -> None:
-    """One set a GPU over 8B and 70B: mean error 3.0 % on H100, 2.9 on H200, 3.6 on A100, under half a roofline's."""
+    """One set a GPU over 8B and 70B: mean error 2.9 % on H100, 2.8 on H200, 3.6 on A100, under half a roofline's."""
     errors = defaultdict(list)
     with (data / "data/kernels/composed_iterations.csv").open() as lines:
         for row in csv.DictReader(lines):
@@ -80,7 +80,7 @@ def test_composed_steps_are_predicted(data: Path) -> None:
                     _BUILT[key] = kind.build(context)
                 predicted_ms = _BUILT[key].price(shape)[0] / 1e12
                 errors[name, row["gpu"]].append(abs(predicted_ms / float(row["t"]) - 1) * 100)
-    limits = {"H100-SXM": (3.0, 9.0), "H200": (2.9, 6.9), "A100-SXM-80": (3.6, 9.9)}
+    limits = {"H100-SXM": (2.9, 8.2), "H200": (2.8, 7.2), "A100-SXM-80": (3.6, 11.1)}
     for gpu, (mean, p95) in limits.items():
         assert np.mean(errors["calibrated", gpu]) <= mean
         assert np.percentile(errors["calibrated", gpu], 95) <= p95
