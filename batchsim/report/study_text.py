@@ -115,6 +115,12 @@ def _hardware(whole: Values) -> str:
     return f"{across}× {gpu}" if across > 1 else str(gpu)
 
 
+def _held(lost: Values) -> str:
+    """What a fleet without one of its replicas holds, but for the unit."""
+    holds = "holds" if lost["replicas"] == 1 else "hold"
+    return f"{_count(lost['replicas'], 'replica')} {holds} {number(lost['max_rate_per_s'])}"
+
+
 def _count(many: int, word: str) -> str:
     return f"{many:,} {word}" if many == 1 else f"{many:,} {word}s"
 
@@ -233,10 +239,7 @@ def _facts_of(whole: Values) -> list[tuple[str, str]]:
         )
     lost = whole["one_replica_lost"]
     if lost is not None:
-        hold = "holds" if lost["replicas"] == 1 else "hold"
-        rate = f"{_count(lost['replicas'], 'replica')} {hold} {number(lost['max_rate_per_s'])} req/s"
-        text = rate if lost["replicas"] else "nothing is left"
-        rows.append(("one lost", text))
+        rows.append(("one lost", f"{_held(lost)} req/s" if lost["replicas"] else "nothing is left"))
     rows += _money(whole) + _room(whole) + _traffic(whole)
     return rows
 

@@ -8,7 +8,7 @@ is said here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import Field
 
@@ -41,6 +41,14 @@ class Keys(Protocol):
     enable_chunked_prefill: bool
     max_queue: int | None
     queue_timeout_ms: float | None
+
+
+class AdmissionKeys(Keys, Protocol):
+    """Those of a policy that also takes the admission options."""
+
+    reserve: Literal["none", "declared"]
+    skip_blocked: bool
+    max_overtakes: int
 
 
 class Passing:
@@ -86,6 +94,11 @@ class Stepper:
         self.door = Door(keys.max_queue, keys.queue_timeout_ms)
         self._chunked = keys.enable_chunked_prefill
         self._reserves = reserves
+
+    @classmethod
+    def of(cls, keys: AdmissionKeys) -> Self:
+        """With the admission options that the policy's own keys say."""
+        return cls(keys, reserves=keys.reserve == "declared", passing=Passing(keys.skip_blocked, keys.max_overtakes))
 
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to reject an arrival."""

@@ -16,7 +16,6 @@ from batchsim.schedulers._continuous import (
     Caching,
     Chunked,
     MaxOvertakes,
-    Passing,
     Reserve,
     Seats,
     SkipBlocked,
@@ -56,8 +55,7 @@ class Deadline:
     sized: ClassVar[tuple[str, str]] = ("max_num_seqs", "max_num_batched_tokens")
 
     def __post_init__(self) -> None:
-        passing = Passing(self.skip_blocked, self.max_overtakes)
-        self._stepper = Stepper(self, reserves=self.reserve == "declared", passing=passing)
+        self._stepper = Stepper.of(self)
         self._ttft_ns = round(self.ttft_ms * NS_PER_MS)
         self._tpot_ns = round(self.tpot_ms * NS_PER_MS)
         self._token_ns = round(self.prefill_token_ms * NS_PER_MS)

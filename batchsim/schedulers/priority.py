@@ -15,7 +15,6 @@ from batchsim.schedulers._continuous import (
     Caching,
     Chunked,
     MaxOvertakes,
-    Passing,
     Reserve,
     Seats,
     SkipBlocked,
@@ -50,8 +49,7 @@ class Priority:
     sized: ClassVar[tuple[str, str]] = ("max_num_seqs", "max_num_batched_tokens")
 
     def __post_init__(self) -> None:
-        passing = Passing(self.skip_blocked, self.max_overtakes)
-        self._stepper = Stepper(self, reserves=self.reserve == "declared", passing=passing)
+        self._stepper = Stepper.of(self)
         self._lowest = -(1 << 62)  # the least urgent priority seen: nobody of it evicts
         self._aging_ns = None if self.aging_s is None else round(self.aging_s * 1e9)
 

@@ -13,7 +13,6 @@ from batchsim.schedulers._continuous import (
     Caching,
     Chunked,
     MaxOvertakes,
-    Passing,
     Reserve,
     Seats,
     SkipBlocked,
@@ -41,8 +40,7 @@ class RoundRobin:
     sized: ClassVar[tuple[str, str]] = ("max_num_seqs", "max_num_batched_tokens")
 
     def __post_init__(self) -> None:
-        passing = Passing(self.skip_blocked, self.max_overtakes)
-        self._stepper = Stepper(self, reserves=self.reserve == "declared", passing=passing)
+        self._stepper = Stepper.of(self)
         self._lines = Lines()
         self._last = -1  # whose turn it was
 

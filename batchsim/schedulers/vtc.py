@@ -15,7 +15,6 @@ from batchsim.schedulers._continuous import (
     Caching,
     Chunked,
     MaxOvertakes,
-    Passing,
     Reserve,
     Seats,
     SkipBlocked,
@@ -54,8 +53,7 @@ class Vtc:
     sized: ClassVar[tuple[str, str]] = ("max_num_seqs", "max_num_batched_tokens")
 
     def __post_init__(self) -> None:
-        passing = Passing(self.skip_blocked, self.max_overtakes)
-        self._stepper = Stepper(self, reserves=self.reserve == "declared", passing=passing)
+        self._stepper = Stepper.of(self)
         self._lines = Lines()
         self._inputs: dict[int, int] = {}  # by tenant: prompt tokens admitted,
         self._outputs: dict[int, int] = {}  # output tokens counted,

@@ -30,6 +30,9 @@ def test_a_notebook_runs(book: Path) -> None:
     pytest.importorskip("ipykernel")
     read = nbformat.read(book, as_version=4)
     client.NotebookClient(read, timeout=300, resources={"metadata": {"path": str(FOLDER)}}).execute()
+    code = [cell for cell in read.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in code if cell.source.strip())
+    assert not [out for cell in code for out in cell.outputs if out.output_type == "error"]
     shots = os.environ.get("BATCHSIM_SHOTS")
     if shots:
         page, _ = pytest.importorskip("nbconvert").HTMLExporter().from_notebook_node(read)

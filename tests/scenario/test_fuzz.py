@@ -181,7 +181,7 @@ def test_any_text_is_a_plain_value_or_a_refusal(text: str, is_json: bool) -> Non
 def test_the_schema_accepts_what_the_loader_accepts(mutated: dict[str, Any]) -> None:
     """A mutated scenario that loads is valid under the JSON Schema."""
     if made_or_refused(lambda: scenario(mutated)) is not None:
-        VALIDATOR.validate(mutated)
+        assert list(VALIDATOR.iter_errors(mutated)) == []
 
 
 def _validator() -> Any:

@@ -158,7 +158,10 @@ def sizes(whole: Whole) -> Section | None:
     table = Table(("replicas", *(f"{label}, by seed" for label in labels), "busy", "targets"), rows)
     lead = "A size passes when every seed meets every target; the seeds are the same for all sizes."
     if whole["replicas"] is not None and whole["replicas"] > 1:
-        lead += f" {whole['replicas']} pass and {whole['replicas'] - 1} fail: there is no smaller fleet."
+        size, below = (study_text._count(n, "replica") for n in (whole["replicas"], whole["replicas"] - 1))
+        lead += (
+            f" {size} meet them, {below} {'does' if whole['replicas'] == 2 else 'do'} not: no smaller fleet will do."
+        )
     return Section("The sizes tried", [table], lead=lead)
 
 
@@ -202,7 +205,7 @@ def _headroom(whole: Whole, found: Plan) -> Section | None:
     lost = whole["one_replica_lost"]
     if lost is not None and lost["replicas"]:
         share = lost["max_rate_per_s"] / whole["rate_per_s"] if lost["max_rate_per_s"] else 0.0
-        left = f"{lost['replicas']} hold {number(lost['max_rate_per_s'])} requests a second"
+        left = f"{study_text._held(lost)} requests a second"
         out = [f"{_label(name)} {_text(name, study_text._worst(name, one))}" for name, one in lost["targets"].items()]
         rows += [("one replica lost", f"{left}, {percent(share)} of the load"), ("while it is out", "; ".join(out))]
     elif lost is not None:
