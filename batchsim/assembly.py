@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
 from simpy import Environment
 
 from batchsim.cluster import Clients, Server
 from batchsim.engine import Engine
+from batchsim.express import Lane
 from batchsim.fleet import Fleet, Later
 from batchsim.handoff import Handoff, Terms
 from batchsim.kv.blocks import BlockPool
@@ -26,7 +29,7 @@ from batchsim.router import Outlook, Router
 from batchsim.router import attribute as router_attribute
 from batchsim.scenario.resolve import Part, Resolved
 from batchsim.scheduler import Scheduler, attribute
-from batchsim.workload.columns import ABSENT, Workload
+from batchsim.workload.columns import ABSENT, Int64, Workload
 
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
@@ -109,26 +112,32 @@ def clients_listen(workload: Workload) -> bool:
     return waits or gives_up
 
 
-def front_door(resolved: Resolved) -> Callable[[Request], str | None]:
+class FrontDoor:
     """Says why a request could never be served, whatever the scheduler, naming both numbers; None if it could."""
-    finals = [part.capacity for part in resolved.parts if part.role != "prefill"]
-    roomiest = max(finals, key=lambda capacity: capacity.tokens)
-    blocks, block_size, longest = roomiest.blocks, roomiest.block_size, resolved.max_model_len
-    first = next((part.capacity for part in resolved.parts if part.role == "prefill"), None)
 
-    def look(request: Request) -> str | None:
+    def __init__(self, resolved: Resolved) -> None:
+        finals = [part.capacity for part in resolved.parts if part.role != "prefill"]
+        roomiest = max(finals, key=lambda capacity: capacity.tokens)
+        self._blocks, self._size, self._longest = roomiest.blocks, roomiest.block_size, resolved.max_model_len
+        self._first = next((part.capacity for part in resolved.parts if part.role == "prefill"), None)
+
+    def __call__(self, request: Request) -> str | None:
         prompt = request.prompt_tokens
         output = request.max_tokens if request.declared else request.wanted_tokens
-        if prompt + output > longest:
-            return f"prompt and output of {prompt + output} tokens exceed max_model_len {longest}"
-        need = -(-(prompt + output - 1) // block_size)
-        if need > blocks:
-            return f"needs {need} KV blocks, the cache has {blocks}"
+        if prompt + output > self._longest:
+            return f"prompt and output of {prompt + output} tokens exceed max_model_len {self._longest}"
+        need = -(-(prompt + output - 1) // self._size)
+        if need > self._blocks:
+            return f"needs {need} KV blocks, the cache has {self._blocks}"
+        first = self._first
         if first is not None and -(-prompt // first.block_size) > first.blocks:
             return f"the prompt needs {-(-prompt // first.block_size)} KV blocks, the prefill side has {first.blocks}"
         return None
 
-    return look
+    def lets_in(self, prompt: Int64, output: Int64) -> NDArray[np.bool_]:
+        """Which requests it lets in, where nobody prefills elsewhere. output: the declared limit, else what it wants."""
+        fits: NDArray[np.bool_] = prompt + output <= self._longest
+        return fits & (-(-(prompt + output - 1) // self._size) <= self._blocks)
 
 
 class _Build:
@@ -138,6 +147,7 @@ class _Build:
         self._env, self._resolved, self._workload, self._recorder = env, resolved, workload, recorder
         self._stepwise = stepwise
         self._contents = Contents(workload.prefixes)
+        self._door = FrontDoor(resolved)
 
     def single(self) -> Assembly:
         """One replica, and nothing before it."""
@@ -145,9 +155,24 @@ class _Build:
         alone = not self._stepwise and not clients_listen(self._workload)
         replica = self._replica(0, part, part.scheduler(), self._recorder, single=True, alone=alone)
         clients = self._clients([replica], lambda request: replica)
-        if not alone:
+        if alone:
+            replica.lane = self._lane(replica, clients)
+        else:
             replica.engine.on_done = clients.done
         return Assembly(clients, [replica], None)
+
+    def _lane(self, replica: Replica, clients: Clients) -> Lane | None:
+        """The replica's express lane, if its scheduler offers one and its memory only counts."""
+        terms = attribute(replica.engine.scheduler, "express", None)
+        counts = type(replica.batch.pool) in (BlockPool, OwnBlocks)
+        if (
+            terms is None
+            or not counts
+            or replica.stepwise
+            or attribute(replica.engine.scheduler, "async_scheduling", False)
+        ):
+            return None
+        return Lane(replica, clients, terms, self._door.lets_in, ingress_ns=self._resolved.ingress_ns)
 
     def fleet(self) -> Assembly:
         """Several replicas behind a router."""
@@ -198,7 +223,7 @@ class _Build:
         resolved = self._resolved
         pool_tokens = max(part.capacity.tokens for part in resolved.parts if part.role != "prefill")
         return Clients(
-            self._env, self._workload, replicas, route, self._recorder, front_door(resolved),
+            self._env, self._workload, replicas, route, self._recorder, self._door,
             max_model_len=resolved.max_model_len, pool_tokens=pool_tokens, ingress_ns=resolved.ingress_ns,
             horizon_ns=resolved.horizon_ns,
         )  # fmt: skip

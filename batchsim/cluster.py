@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
 from batchsim.alarm import ARRIVE, Alarm
+from batchsim.feed import Feed
 from batchsim.recorder import Recorder
 from batchsim.records import NEVER, Status
 from batchsim.replica import Replica
 from batchsim.request import Request
 from batchsim.workload.columns import ABSENT, Int64, Workload
 
-PAGE = 8192
-"""Requests turned from columns into objects at a time."""
-
 Front = Callable[[Request], str | None]
-Bounded = Callable[[Int64, Int64, Int64], tuple[Int64, Int64]]
 
 
 class Server(Protocol):
@@ -60,8 +57,9 @@ class Clients:
         self._pool_tokens = pool_tokens
         self._ingress_ns = ingress_ns
         self._horizon_ns = horizon_ns
-        self._due = _requests(workload, self._bounded)
-        self._next: Request | None = None
+        self.feed = Feed(workload, self._bounded)
+        self._next_ns: int | None = None  # when the next one is sent by the clock
+        self._alarm: Alarm | None = None  # that sends it
         self._coming = 0  # arrivals that will happen whatever the replicas do
         self._cap = workload.max_concurrency
         self._out = 0
@@ -71,7 +69,6 @@ class Clients:
         self._home: dict[int, Server] = {}
         self.on_draining: Callable[[], None] | None = None  # told whenever that may have changed
         self.closed = workload.clients is not None
-        self.submitted = 0
 
     def start(self) -> None:
         """Set the first arrivals going."""
@@ -79,30 +76,42 @@ class Clients:
             for _ in range(self._workload.clients.concurrency):
                 self._send_next_after(0)
         else:
-            self._next = next(self._due, None)
             self._schedule_next()
         self._tell_draining()
 
     # -- open loop -------------------------------------------------------------------------------------------------
 
     def _schedule_next(self) -> None:
-        if self._next is not None:
-            if self._horizon_ns is not None and self._next.scheduled_ns >= self._horizon_ns:
-                self._next = None
-                return
-            Alarm(self.env, self._next.scheduled_ns - self.env._now, ARRIVE, self._on_due)  # type: ignore[arg-type]
+        self._next_ns = due_ns = self.feed.due_ns()
+        if due_ns is not None and self._horizon_ns is not None and due_ns >= self._horizon_ns:
+            self._next_ns = None
+        if self._next_ns is not None:
+            self._alarm = Alarm(self.env, self._next_ns - self.env._now, ARRIVE, self._on_due)  # type: ignore[arg-type]
 
-    def _on_due(self, _: Event) -> None:
-        now_ns = self.env._now
+    def _on_due(self, alarm: Event) -> None:
+        if alarm is not self._alarm:
+            return
+        now_ns, feed = self.env._now, self.feed
         due: list[Request] = []
-        while self._next is not None and self._next.scheduled_ns == now_ns:
-            due.append(self._next)
-            self._next = next(self._due, None)
+        while feed.due_ns() == now_ns:
+            due.append(feed.take())
         self._schedule_next()
-        if self._next is None:
+        if self._next_ns is None:
             self._tell_draining()
         for request in due:
             self._offer(request)
+
+    @property
+    def on_the_way(self) -> bool:
+        """Whether something was sent that the replicas have not got."""
+        return self._coming > 0
+
+    def read_ahead(self, at: int) -> None:
+        """A replica has taken those before place `at` of the feed by itself."""
+        self.feed.skip_to(at)
+        self._schedule_next()
+        if self._next_ns is None:
+            self._tell_draining()
 
     def _offer(self, request: Request) -> None:
         if self._cap is not None and self._out >= self._cap:
@@ -113,9 +122,9 @@ class Clients:
     # -- closed loop -----------------------------------------------------------------------------------------------
 
     def _send_next_after(self, delay_ns: int) -> None:
-        request = next(self._due, None)
-        if request is None:
+        if self.feed.at >= self.feed.count:
             return
+        request = self.feed.take()
         at_ns: int = self.env._now + delay_ns  # type: ignore[assignment]
         request.arrival_ns = request.scheduled_ns = at_ns
         if self._horizon_ns is not None and at_ns >= self._horizon_ns:
@@ -138,7 +147,6 @@ class Clients:
     def _send(self, request: Request) -> None:
         request.arrival_ns = self.env._now  # type: ignore[assignment]
         self._out += 1
-        self.submitted += 1
         if self._cap is not None:
             self._tell_draining()
         if self._workload.cancel_ns[request.index] != ABSENT:
@@ -206,7 +214,7 @@ class Clients:
         at_ns: int = self.env._now + delay_ns  # type: ignore[assignment]
         if self._horizon_ns is not None and at_ns >= self._horizon_ns:
             return
-        turn = next(_made(self._workload, np.array([index]), self._bounded))
+        turn = next(self.feed.make(np.array([index])))
         turn.arrival_ns = turn.scheduled_ns = at_ns
         if not delay_ns:
             self._offer(turn)
@@ -255,7 +263,7 @@ class Clients:
         full = (
             self._cap is not None and self._out >= self._cap
         )  # what is due waits with its client until an answer comes
-        draining = full or (self._coming == 0 and self._next is None)
+        draining = full or (self._coming == 0 and self._next_ns is None)
         for replica in self._replicas:
             if replica.batch.draining != draining:
                 replica.batch.draining = draining
@@ -273,33 +281,3 @@ def _followers(workload: Workload) -> Int64 | None:
     follow = np.full(len(workload), ABSENT, dtype=np.int64)
     follow[workload.after[turns]] = turns
     return follow
-
-
-def _requests(workload: Workload, bounded: Bounded) -> Iterator[Request]:
-    """The requests that are sent by the clock, in the order they are due (file order at equal times)."""
-    arrivals = workload.arrival_ns
-    order: Any = None
-    if workload.after is not None:
-        order = np.flatnonzero(workload.after == ABSENT)
-        order = order[arrivals[order].argsort(kind="stable")]
-    elif workload.clients is None and len(arrivals) > 1 and bool((arrivals[1:] < arrivals[:-1]).any()):
-        order = arrivals.argsort(kind="stable")
-    count = len(workload) if order is None else len(order)
-    for start in range(0, count, PAGE):
-        stop = min(start + PAGE, count)
-        yield from _made(workload, slice(start, stop) if order is None else order[start:stop], bounded)
-
-
-def _made(workload: Workload, pick: Any, bounded: Bounded) -> Iterator[Request]:
-    """The requests of some rows."""
-    indices = range(pick.start, pick.stop) if isinstance(pick, slice) else pick.tolist()
-    prompt, output, declared = workload.prompt_tokens[pick], workload.output_tokens[pick], workload.max_tokens[pick]
-    limit, maximum = bounded(prompt, output, declared)
-    rows = zip(
-        indices, workload.arrival_ns[pick].tolist(), prompt.tolist(), limit.tolist(), maximum.tolist(), output.tolist(),
-        (declared != ABSENT).tolist(), workload.priority[pick].tolist(), workload.tenant[pick].tolist(),
-        workload.traffic_class[pick].tolist(), workload.session[pick].tolist(), strict=True,
-    )  # fmt: skip
-    name = workload.id_of
-    for index, *columns in rows:
-        yield Request(index, name(index), *columns)

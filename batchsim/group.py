@@ -11,6 +11,9 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from struct import Struct
 
+import numpy as np
+
+from batchsim.compact import Int64
 from batchsim.records import NEVER
 from batchsim.request import Clock, Request
 
@@ -109,6 +112,17 @@ class DecodeGroup:
             self._write_down(request, base)
         request.base = None
 
+    def hand_over(self) -> tuple[int, int, int, list[int]]:
+        """size, ticks, offsets, residues: all members leave at once, and nothing is written down."""
+        handed = self.size, self.clock.ticks, self.offsets, self._residues
+        self.size = self.offsets = self._counted = 0
+        self._residues = [0] * self._block
+        self._ends.clear()
+        self._growers.clear()
+        self.fresh.clear()
+        self.next_end = NOBODY
+        return handed
+
     def end(self, request: Request) -> None:
         """A row has its last token but stays: it computes on for nobody."""
         assert request.base is not None
@@ -170,6 +184,11 @@ class DecodeGroup:
             request.last_token_ns = self.last_tick_ns - _span.unpack_from(self.odd_gaps, start)[0]
         del self.odd_gaps[start : start + _span.size]
         return False
+
+    def note_spans(self, index: Int64, from_tick: Int64, to_tick: Int64) -> None:
+        """Requests took a token at each tick of a span; empty spans tell nothing."""
+        rows = np.stack((index, from_tick, to_tick), axis=1)
+        self.spans += rows[to_tick > from_tick].tobytes()
 
     def note_gap(self, gap_ns: int, index: int, end_ns: int) -> None:
         """A gap between two tokens of a request that no tick shows."""

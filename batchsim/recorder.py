@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from struct import Struct
 from typing import Any
 
@@ -46,6 +47,16 @@ class Recorder:
             request.prefix_hit_tokens, request.resume_hit_tokens, request.waited_ns, request.ran_ns, request.odd_gap_ns,
         )  # fmt: skip
         if not request.index & 4095 and len(self._requests) + len(self._iterations) >= _BUFFER:
+            self._put_away()
+
+    def complete(self, replica: int, columns: Mapping[str, Int64]) -> None:
+        """Requests of one replica that have all their tokens; columns that are left out are 0."""
+        rows = np.zeros((len(columns["index"]), len(_REQUEST_COLUMNS)), dtype=np.int64)
+        rows[:, _REQUEST_COLUMNS.index("replica")] = replica
+        for name, values in columns.items():
+            rows[:, _REQUEST_COLUMNS.index(name)] = values
+        self._requests += rows.tobytes()
+        if len(self._requests) + len(self._iterations) >= _BUFFER:
             self._put_away()
 
     def _put_away(self) -> None:

@@ -8,7 +8,6 @@ the ends of steps, and ends of steps before plans.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import sqrt
 
 from simpy import Environment
 from simpy.events import Event
@@ -19,13 +18,14 @@ from batchsim.alarm import END, PLAN, Alarm
 from batchsim.cost.model import CostModel, Shape
 from batchsim.engine import Engine
 from batchsim.errors import NoProgress, RuleBroken
+from batchsim.express import Lane
 from batchsim.recorder import pack_iteration
 from batchsim.records import FS_PER_NS
+from batchsim.repeats import LONGEST_FS, ticks_reaching
 from batchsim.request import Request
-from batchsim.scheduler import DEAF, FLOW, ONCE, Until, Verdict, Wait
+from batchsim.scheduler import DEAF, FLOW, ONCE, STEADY, Until, Verdict, Wait
 
 HALF_NS = FS_PER_NS // 2
-LONGEST_RUN_FS = 4 * 10**18  # sums of a row stay inside 64 bits
 EMPTY_PLANS = 1000
 
 
@@ -79,6 +79,7 @@ class Replica:
         self.row: tuple[int, ...] = ()  # what will be recorded of it
         self.news = False  # something came since the last plan
         self.last_ns = 0  # when something last happened here
+        self.lane: Lane | None = None  # set by who knows that nothing can come in its way
         self.put = engine.recorder.put_iteration
         self.price = cost.price
 
@@ -108,12 +109,8 @@ class Replica:
     def cancel(self, request: Request) -> None:
         """The client of a request that is still here gave up."""
         self.engine.cancel(request, self.env._now, busy=self.busy)  # type: ignore[arg-type]
-        self.news = True
         self.last_ns = self.env._now  # type: ignore[assignment]
-        if not self.busy:
-            self.wake()
-        elif self.ticks > 1:
-            self._cut()
+        self.look_again()
 
     def wake(self) -> None:
         """Plan at this instant, after everything else that happens in it."""
@@ -124,6 +121,8 @@ class Replica:
     def look_again(self) -> None:
         """Something changed that the scheduler may want to see: plan now if idle, else after the step under way."""
         self.news = True
+        if self.next is not None and self.next.verdict is DEAF:  # deaf to arrivals, not to this
+            self.next = self.next._replace(verdict=STEADY)
         if not self.busy:
             self.wake()
         elif self.ticks > 1:
@@ -218,13 +217,15 @@ class Replica:
     def on_resume(self, alarm: Event) -> None:
         if alarm is self.alarm:
             self.planned = False
-            if self._ahead:
-                ahead.go_on(self, self.env._now)  # type: ignore[arg-type]
-            else:
-                self.plan(self.env._now, self.end_fs)  # type: ignore[arg-type]
+            now_ns: int = self.env._now  # type: ignore[assignment]
+            end_ns = ahead.go_on(self, now_ns) if self._ahead else self.plan(now_ns, self.end_fs)
+            if end_ns is not None:
+                self.set_alarm(end_ns - now_ns, self.end, self.on_end)
 
     def plan(self, now_ns: int, now_fs: int) -> int | None:
         """Ask the scheduler for a step and start it, or wait. As `alarm_or_end`."""
+        if self.lane is not None and self.lane.take(now_ns, now_fs):
+            return None
         self.news = False
         verdict = self.engine.plan(now_ns)
         step = self.batch.step
@@ -312,8 +313,8 @@ class Replica:
     def bounded_by_time(self, ticks: int, *, deaf: bool) -> int:
         """Of a run's ticks, those that the columns can hold, and those before the next event, which will probably cut it."""
         duration_fs = ticks * self.first_fs + self.growth_fs * (ticks * (ticks - 1) // 2)
-        if duration_fs > LONGEST_RUN_FS:
-            ticks = max(1, LONGEST_RUN_FS // (self.first_fs + self.growth_fs * ticks))
+        if duration_fs > LONGEST_FS:
+            ticks = max(1, LONGEST_FS // (self.first_fs + self.growth_fs * ticks))
         if self.single and not deaf and ticks > 1:
             coming_ns = self.env.peek()
             if coming_ns * FS_PER_NS < self.start_fs + duration_fs:
@@ -340,21 +341,7 @@ class Replica:
 
     def ticks_until(self, now_ns: int) -> int:
         """The first step of the run that ends at `now_ns` or later."""
-        target = now_ns * FS_PER_NS - HALF_NS - self.start_fs  # its duration must reach this
-        first, growth = self.first_fs, self.growth_fs
-        if target <= first:
-            return 1
-        ticks = -(-target // first)  # not too few, as growth is not below 0
-        if growth == 0:
-            return ticks
-        if ticks > 50:
-            slope = 2 * first - growth
-            ticks = 2 + int((sqrt(slope * slope + 8.0 * growth * target) - slope) / (2 * growth))
-        while ticks > 1 and (ticks - 1) * first + growth * ((ticks - 1) * (ticks - 2) // 2) >= target:
-            ticks -= 1
-        while ticks * first + growth * (ticks * (ticks - 1) // 2) < target:
-            ticks += 1
-        return ticks
+        return ticks_reaching(now_ns * FS_PER_NS - HALF_NS - self.start_fs, self.first_fs, self.growth_fs)
 
     def settle(self, ticks: int, end_ns: int, *, cancel: bool = True) -> None:
         """The step, or `ticks` ticks of the run, are over."""

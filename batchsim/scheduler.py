@@ -42,6 +42,19 @@ class Until(NamedTuple):
     ns: int | None = None
 
 
+class Express(NamedTuple):
+    """Terms on which a replica need not ask its scheduler: while everybody decodes and all who wait fit in, the next step admits
+    them all, whole, and everybody decodes; when nobody waits, everybody decodes on.
+
+    They fit in if fewer than `seats` run then, the step has at most `tokens` tokens, and blocks for it are free and a
+    share `watermark` of all of them besides. With fewer than these the scheduler is asked, so less is always right.
+    """
+
+    seats: int
+    tokens: int
+    watermark: float = 0.0
+
+
 class Scheduler(Protocol):
     """A plain dataclass whose fields are its scenario keys, one instance a replica; fields with init=False are its state.
 
@@ -54,6 +67,7 @@ class Scheduler(Protocol):
     folds_output (False): what an evicted request emitted becomes part of its prompt, to be computed in chunks to the end.
     flows_ahead (False): where steps are planned ahead, FLOW spares it the plan of the next step too.
     oracle (False): it reads output lengths; every result says so.
+    express (None): an `Express` if its terms hold for this scheduler, whatever its state.
     refuse(request, batch) -> str | None: a reason to reject an arrival that it could never or will not serve.
     pool(tokens, contents) -> BlockPool: its own kind of KV memory, of so many tokens, instead of the engine's blocks.
     concluding(batch, ended): a step is over; called before those who ended leave, whose order it may change.

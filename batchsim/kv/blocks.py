@@ -43,3 +43,7 @@ class BlockPool:
     def release(self, request: Request, blocks: int, tokens: int) -> None:
         """Let go of the request's `blocks` blocks, in which `tokens` tokens stand."""
         self.free += blocks
+
+    def retire(self, blocks: int, tokens: int) -> None:
+        """As `release`, for a request that nobody else shares anything with and that will not come back."""
+        self.free += blocks

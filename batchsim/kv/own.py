@@ -65,17 +65,23 @@ class OwnBlocks(BlockPool):
         request.published = tokens
 
     def release(self, request: Request, blocks: int, tokens: int) -> None:
+        request.published = 0
+        if request.finished_ns >= 0 or request.cancelled:  # nobody will ask for them again
+            self.retire(blocks, tokens)
+            return
         self.free += blocks
         keyed = tokens // self.size
         self._unkeyed += blocks - keyed
-        request.published = 0
-        if request.finished_ns >= 0 or request.cancelled:  # nobody will ask for them again
-            if self._open is not None:
-                self._open[0] += keyed
-                return
+        request.held = [keyed]
+        self._line.append(request.held)
+        self._open = None
+
+    def retire(self, blocks: int, tokens: int) -> None:
+        self.free += blocks
+        keyed = tokens // self.size
+        self._unkeyed += blocks - keyed
+        if self._open is None:
             self._open = [keyed]
             self._line.append(self._open)
         else:
-            request.held = [keyed]
-            self._line.append(request.held)
-            self._open = None
+            self._open[0] += keyed

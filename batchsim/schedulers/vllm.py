@@ -10,7 +10,7 @@ from pydantic import Field
 
 from batchsim.batch import Batch
 from batchsim.request import Request
-from batchsim.scheduler import DEAF, FLOW, ONCE, STEADY, Verdict
+from batchsim.scheduler import DEAF, FLOW, ONCE, STEADY, Express, Verdict
 
 
 @dataclass
@@ -70,6 +70,14 @@ class Vllm:
     def evicts_served(self) -> bool:
         """Under `priority` the victim may already have tokens of this step."""
         return self.policy == "priority"
+
+    @property
+    def express(self) -> Express | None:
+        """Uncontended, `plan` admits everybody who waits; chunks that are capped below the prompt would not be whole."""
+        capped = self.long_prefill_token_threshold and self.long_prefill_token_threshold < self._budget
+        if capped or self.policy != "fcfs" or self.max_num_queued_reqs is not None:
+            return None
+        return Express(self._seats, self._budget, self.watermark)
 
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to reject an arrival: the queue is full, or the prompt can never be taken whole."""

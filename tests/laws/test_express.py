@@ -1,0 +1,127 @@
+"""The express lane gives the records of the plain path, to the last number, however often it is entered and left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from batchsim import express
+from batchsim.metrics.ticks import max_itl_ns
+from batchsim.simulation import simulate
+from tests.laws.laws import same_results
+from tests.laws.scenarios import COSTS, ENGINES, base, build, listed, open_loops, traffic
+
+OFFERS = ["vllm"]
+"""Schedulers that offer it."""
+QUICK = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck), print_blob=True)
+LONG = settings(QUICK, max_examples=10_000)
+
+
+@st.composite
+def lists(draw: st.DrawFn, longest: int) -> dict[str, Any]:
+    """Requests on a grid that ends of steps hit, in groups and apart."""
+    time = st.sampled_from([0, 10, 20, 20.1, 21, 30, 55, 110, 300, 301.5, 900, 2000])
+    row = st.tuples(time, st.integers(1, longest), st.integers(1, 30))
+    return listed(draw(st.lists(row, min_size=1, max_size=25)))
+
+
+@st.composite
+def drawn(draw: st.DrawFn, longest: int) -> dict[str, Any]:
+    """Arrivals of every open kind."""
+    arrivals = draw(open_loops())
+    size = {"duration_s": 1.0} if arrivals["kind"] == "piecewise" else {"requests": draw(st.integers(1, 60))}
+    return size | {"arrivals": arrivals} | draw(traffic(longest, 30))
+
+
+@st.composite
+def lanes(draw: st.DrawFn) -> dict[str, Any]:
+    """Scenarios of one replica whose clients send by the clock; seats, budget and blocks often run short."""
+    block = draw(st.sampled_from([1, 4, 16]))
+    longest = draw(st.sampled_from([8, 60, 300]))
+    seats = draw(st.sampled_from([2, 4, 16, 256]))
+    budget = max(seats, draw(st.sampled_from([16, longest, longest + 2, 64, 512, 8192])))
+    few = -(-(longest + 30) // block)
+    scheduler = {
+        "kind": draw(st.sampled_from(OFFERS)), "max_num_seqs": seats, "max_num_batched_tokens": budget,
+        "enable_prefix_caching": draw(st.booleans()), "async_scheduling": False,
+        "watermark": draw(st.sampled_from([0.0, 0.0, 0.1])),
+        "enable_chunked_prefill": draw(st.sampled_from([True, True, False])),
+    }  # fmt: skip
+    return base(
+        engine=dict(draw(st.sampled_from(ENGINES))), cost_model=dict(draw(st.sampled_from(COSTS))), scheduler=scheduler,
+        kv_cache={"block_size": block, "num_blocks": draw(st.sampled_from([few, few + 3, 3 * few, 5000]))},
+        workload=draw(st.one_of(lists(longest), drawn(longest))),
+        horizon_s=draw(st.sampled_from([None, None, None, 0.02, 0.3])),
+        max_model_len=draw(st.sampled_from([None, None, longest + 5])),
+    )  # fmt: skip
+
+
+def compare(given: dict[str, Any], patience: int) -> int:
+    """The same records with and without; returns how often the lane was taken."""
+    scenario, taken = build(given), 0
+    travel = express.Lane._travel
+
+    def counted(*args: Any) -> None:
+        nonlocal taken
+        taken += 1
+        travel(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(express, "AGAIN", patience)
+        patch.setattr(express.Lane, "_travel", counted)
+        fast = simulate(scenario)
+    plain = simulate(scenario, stepwise=True)
+    same_results(fast, plain)
+    assert np.array_equal(max_itl_ns(fast.records), max_itl_ns(plain.records))
+    for name in ("prefill_tokens", "prefill_s2_x2", "preempted"):
+        assert getattr(fast.records.iterations, name).sum() == getattr(plain.records.iterations, name).sum(), name
+    return taken
+
+
+@QUICK
+@given(given=lanes(), patience=st.sampled_from([0, 0, 3, 32]))
+def test_express_is_the_plain_path(given: dict[str, Any], patience: int) -> None:
+    """Every request's times and counts, every gap between tokens, and the summary."""
+    event(f"taken {min(compare(given, patience), 4)} times")
+
+
+@pytest.mark.slow
+@LONG
+@given(given=lanes(), patience=st.sampled_from([0, 0, 3, 32]))
+def test_express_is_the_plain_path_at_length(given: dict[str, Any], patience: int) -> None:
+    """The same ten thousand times: `pytest -m slow tests/laws/test_express.py`."""
+    compare(given, patience)
+
+
+def test_the_lane_carries_an_uncontended_run_whole() -> None:
+    """Taken once, at the first arrival, and left when the last request has its last token."""
+    given = base(workload={
+        "requests": 300, "arrivals": {"kind": "poisson", "rate_per_s": 20},
+        "prompt_tokens": {"kind": "fixed", "tokens": 100}, "output_tokens": {"kind": "geometric", "mean": 30},
+    })  # fmt: skip
+    assert compare(given, 32) == 1
+
+
+def test_where_much_is_contended_it_is_seldom_tried() -> None:
+    """Prompts beyond the budget every other second: each try that carries nobody doubles the wait for the next."""
+    given = base(
+        scheduler={"kind": "vllm", "max_num_seqs": 64, "max_num_batched_tokens": 64, "enable_prefix_caching": False},
+        workload={
+            "requests": 400, "arrivals": {"kind": "poisson", "rate_per_s": 4},
+            "prompt_tokens": {"kind": "uniform", "mean": 60, "range_ratio": 0.9}, "output_tokens": {"kind": "fixed", "tokens": 20},
+        },
+    )  # fmt: skip
+    assert 1 < compare(given, 32) < 40
+
+
+def test_a_wait_or_an_ending_request_keeps_it_closed() -> None:
+    """Clients that hear of answers, fleets, step logs and asynchronous scheduling all go the plain way."""
+    rows = [(0, 10, 3), (5, 10, 3)]
+    closed = base(workload=listed(rows, max_concurrency=1))
+    ahead = base(workload=listed(rows), scheduler={"kind": "vllm", "async_scheduling": True})
+    fleet = base(workload=listed(rows), replicas=2)
+    assert [compare(given, 0) for given in (closed, ahead, fleet)] == [0, 0, 0]
