@@ -21,13 +21,27 @@ def taken(prefixes: Prefixes, rows: NDArray[np.intp]) -> Prefixes:
     return Prefixes(offset, prefixes.segment[entries], prefixes.tokens[entries])
 
 
+def numbered(values: Int64) -> Int64:
+    """Each value's place among the distinct ones in ascending order; without sorting where they lie close together."""
+    low = int(values.min(initial=0))
+    span = int(values.max(initial=0)) - low + 1
+    if span > 4 * len(values):
+        return np.unique(values, return_inverse=True)[1].astype(np.int64, copy=False)
+    found = np.zeros(span, np.bool_)
+    found[values - low] = True
+    distinct = np.flatnonzero(found)
+    number = np.empty(span, np.int64)
+    number[distinct] = np.arange(len(distinct))
+    return number[values - low]
+
+
 def without_unique_tails(prefixes: Prefixes) -> Prefixes:
     """The same sharing without the entries behind a row's last shared segment: unnamed prompt is unique anyway."""
-    _, inverse, uses = np.unique(prefixes.segment, return_inverse=True, return_counts=True)
-    shared = (uses[inverse] > 1) | (prefixes.segment < 0)
+    named = numbered(prefixes.segment)
+    shared = (np.bincount(named) > 1)[named] | (prefixes.segment < 0)
     row = rows_of(prefixes)
     last = np.full(len(prefixes.offset) - 1, -1, np.int64)
-    np.maximum.at(last, row[shared], np.flatnonzero(shared))
+    last[row[shared]] = np.flatnonzero(shared)  # of those of one row the last one stays
     kept = np.arange(len(row)) <= last[row]
     counts = np.bincount(row[kept], minlength=len(last)).astype(np.int64)
     return Prefixes(offsets(counts), prefixes.segment[kept], prefixes.tokens[kept])
