@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from batchsim.errors import InvalidInput, Problem, problem
 from batchsim.workload.columns import ABSENT, Int64, Prefixes, Workload
 from batchsim.workload.fields import MAX_REQUESTS, MAX_TIME_S, NS_PER_S
-from batchsim.workload.prefixes import numbered, offsets, rows_of, taken, without_unique_tails
+from batchsim.workload.prefixes import numbered, offsets, taken, without_unique_tails
 from batchsim.workload.traces.cells import MISSING, Cells, shortened
 from batchsim.workload.traces.formats import Column, Format
 from batchsim.workload.traces.lists import Lists
@@ -349,11 +349,12 @@ def _prefixes(collected: _Collected, order: NDArray[np.intp] | None, form: Forma
         return None
     counts = collected.column("segments", 0)
     prompt = collected.column("prompt_tokens", 0)
-    bare = Prefixes(offsets(counts), numbered(np.concatenate(collected.segments)), np.zeros(0, np.int64))
-    if not len(bare.segment):
+    segment = numbered(np.concatenate(collected.segments))
+    if not len(segment):
         return None
-    row = rows_of(bare)
-    before = (np.arange(len(row)) - bare.offset[row]) * form.block_tokens
-    size = np.minimum(prompt[row] - before, form.block_tokens)
-    prefixes = without_unique_tails(replace(bare, tokens=size))
+    size = np.full(len(segment), form.block_tokens, np.int64)
+    some = counts > 0
+    last = np.cumsum(counts)[some] - 1
+    size[last] = np.minimum(prompt[some] - (counts[some] - 1) * form.block_tokens, form.block_tokens)
+    prefixes = without_unique_tails(Prefixes(offsets(counts), segment, size))
     return prefixes if order is None else taken(prefixes, order)
