@@ -32,18 +32,15 @@ def joined(fields: Sequence[list[Words]], rows: int) -> bytes:
 
 def names(texts: Sequence[str], end: str) -> Words:
     """Each text, quoted by RFC 4180 where it needs it, and `end`: a row of words a text."""
-    whole = "".join(texts)
-    if any(mark in whole for mark in ',"\n\r'):
-        texts = [_quoted(text) for text in texts]
+    if _needs_quotes("".join(texts)):
+        texts = ['"' + text.replace('"', '""') + '"' if _needs_quotes(text) else text for text in texts]
     fields = [(text + end).encode() for text in texts]
     width = -(-max(map(len, fields), default=1) // 4) * 4
     return np.array(fields, dtype=f"S{width}").view(np.uint32).reshape(len(fields), -1)
 
 
-def _quoted(word: str) -> str:
-    if "," in word or '"' in word or "\n" in word or "\r" in word:
-        return '"' + word.replace('"', '""') + '"'
-    return word
+def _needs_quotes(text: str) -> bool:
+    return "," in text or '"' in text or "\n" in text or "\r" in text
 
 
 def chosen(table: Words, code: NDArray[Any]) -> list[Words]:
