@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from batchsim.errors import InvalidInput
 from batchsim.metrics import SummaryContext, summary
 from batchsim.records import Records, Status
+from batchsim.report import table
 from batchsim.report.files import iterations_frame, requests_frame, write_atomically, write_run
 from batchsim.report.table import Codes, Decimal, Numbered, csv_blocks
 from tests.metrics.naive import Rules, random_rows, run
@@ -65,6 +66,58 @@ def test_any_column_reads_back(rows: list[tuple[int, int, str]], decimals: int) 
         assert int(row["b"]) == number
         assert row["c"] == word
         assert row["d"] == ["", 'a "b", c\nd'][place % 2]
+
+
+NUMBERS = st.one_of(
+    st.integers(-2, 1001),
+    st.integers(-(10**9), 2**63 - 1),
+    st.builds(lambda digits, power, off: digits * 10**power + off, st.integers(1, 999), st.integers(0, 15),
+              st.integers(-1, 1)),
+    st.sampled_from([2**32 - 1, 2**32, 2**63 - 1, 10**18, 999, 1000, 10**9 - 1, 4294967296 * 1000]),
+)  # fmt: skip
+WORDS = st.one_of(st.text(max_size=8), st.sampled_from(["", "a", 'a"b', "x,y", "l\nm", "äöü€", "r0"]))
+
+
+def as_text(unit: int, decimals: int) -> str:
+    """A field as Python would write it."""
+    if unit < 0:
+        return ""
+    whole, rest = divmod(unit, 10**decimals)
+    return f"{whole}.{f'{rest:0{decimals}d}'.rstrip('0') or '0'}" if decimals else str(whole)
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, NUMBERS, WORDS), min_size=1, max_size=12),
+    st.sampled_from([0, 3, 6, 9, 12, 15]),
+    st.integers(1, 5),
+    st.booleans(),
+)
+@settings(max_examples=400, deadline=None)
+def test_every_byte_is_what_python_would_write(
+    rows: list[tuple[int, int, str]], decimals: int, block: int, same: bool
+) -> None:
+    """Whatever the size of a block, and whether its rows are all alike or not."""
+    rows = [rows[0]] * len(rows) if same else rows
+    units, numbers, texts = (list(column) for column in zip(*rows, strict=True))
+    texts = [text.replace("\0", "") for text in texts]
+    columns: dict[str, Any] = {
+        "id": Numbered("q", len(rows)), "text": texts, "unit": Decimal(np.array(units, np.int64), decimals),
+        "code": Codes(np.array(numbers, np.int64) % 3 - 1, ["a,b", "", "last"]), "whole": np.array(numbers, np.int64),
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "ROWS", block)
+        written = b"".join(csv_blocks(columns)).decode()
+    stream = io.StringIO(newline="")
+    stream.write("id,text,unit,code,whole\n")
+    for at, (unit, number, text) in enumerate(zip(units, numbers, texts, strict=True)):
+        fields = [f"q{at}", quoted(text), as_text(unit, decimals), ["last", '"a,b"', ""][number % 3], str(number)]
+        stream.write(",".join(fields) + "\n")
+    assert written == stream.getvalue()
+
+
+def quoted(text: str) -> str:
+    """A field by RFC 4180."""
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n\r') else text
 
 
 def test_decimals_as_a_person_would_write_them() -> None:

@@ -6,6 +6,7 @@ import gzip
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from batchsim.workload import traces
 from batchsim.workload.describe import describe
 from batchsim.workload.fields import MAX_TIME_S, MAX_TOKENS, NS_PER_S
 from batchsim.workload.traces import plain, rows
+from batchsim.workload.traces import text as trace_text
 from batchsim.workload.traces.text import Block
 from tests.workload.inputs import same
 
@@ -120,10 +122,15 @@ def test_mutations_end_in_a_workload_or_a_refusal(
 )
 def test_the_fast_way_and_the_plain_way_agree(content: bytes, skip_invalid: bool) -> None:
     """Columns cut out of bytes and rows read with csv and json give the same workload, or the same refusal."""
+    assert_same(*both_ways(content, skip_invalid=skip_invalid))
+
+
+def both_ways(content: bytes, **keys: Any) -> tuple[traces.Trace | str, traces.Trace | str]:
+    """The trace, or the refusal, of the fast way and of the way line by line."""
 
     def outcome(path: Path) -> traces.Trace | str:
         try:
-            return traces.read(path, skip_invalid=skip_invalid)
+            return traces.read(path, **keys)
         except InvalidInput as refused:
             return str(refused)
 
@@ -133,22 +140,28 @@ def test_the_fast_way_and_the_plain_way_agree(content: bytes, skip_invalid: bool
         fast = outcome(path)
         patch.setattr(rows, "plain_csv", lambda *_: None)
         patch.setattr(rows, "plain_json", lambda *_: None)
-        slow = outcome(path)
+        return fast, outcome(path)
+
+
+def assert_same(fast: traces.Trace | str, slow: traces.Trace | str) -> None:
+    """Equal to the byte, notes too, or refused in the same words."""
     if isinstance(fast, str) or isinstance(slow, str):
         assert fast == slow
     else:
         assert same(fast.workload, slow.workload)
+        assert fast.workload.notes == slow.workload.notes
         assert fast[1:] == slow[1:]
 
 
-@pytest.mark.parametrize("name", ["plain", "jsonl"])
+@pytest.mark.parametrize("name", ["plain", "jsonl", "mooncake", "vllm"])
 def test_the_fast_way_takes_plain_files(name: str) -> None:
-    """The comparison above is no comparison of the slow way with itself."""
+    """The comparisons here are no comparisons of the slow way with itself."""
     header, _, rest = SAMPLES[name].decode().partition("\n")
-    wanted = {"arrival_s": True, "prompt_tokens": True, "output_tokens": True}
     if name == "plain":
+        wanted = {"arrival_s": True, "prompt_tokens": True, "output_tokens": True}
         assert plain.plain_csv(plain.Block(2, rest), header.split(","), wanted) is not None
     else:
+        wanted = traces.FORMATS[name if name in traces.FORMATS else "batchsim"].wanted
         assert plain.plain_json(plain.Block(1, SAMPLES[name].decode()), wanted) is not None
 
 
@@ -189,7 +202,8 @@ def test_written_times_come_back_to_the_nanosecond(found: list[tuple[int, int]])
 NAMED = st.text(alphabet='ab",\\{}[]: \t01', max_size=5)
 VALUES = st.one_of(
     NAMED.map(json.dumps), NAMED.map(lambda text: f'"{text}"'), st.integers(-2, 10**12).map(str),
-    st.sampled_from(["1.5", "01", ".5", "1.", "null", "[1,2]", '"', '""', '"a" ', "1e3"]),
+    st.sampled_from(["1.5", "01", ".5", "1.", "null", "[1,2]", "[3]", "[]", '"[4]"', '"', '""', '"a" ', "1e3"]),
+    st.text(alphabet="0123, ", max_size=6).map(lambda text: f"[{text}]"),
 )  # fmt: skip
 
 
@@ -215,3 +229,72 @@ def test_the_fast_way_takes_numbers_and_names() -> None:
     chunk = plain.plain_json(Block(1, text), {"id": True, "n": True, "m": True})
     assert chunk is not None
     assert list(chunk.columns["id"].raw) == ["q-1", ""]
+
+
+IDS = st.lists(st.integers(0, 3), max_size=4)
+ODD_IDS = [
+    "null", "5", "[ 1]", "[1 ]", "[1 2]", "[1,]", "[,1]", "[,]", "[1,,2]", "[1,  2]", "[1 ,2]", "[01]", "[0]", "[-1]",
+    "[1.0]", "[1e2]", "[[1]]", "[1][2]", "[1]5", "[1", "1]", "]1[", "[]", '["1"]', '"[1]"', "[true]", "[1]}", "[1\n]",
+    "[1\t]", "[999999999999999999]", "[9999999999999999999]", "[9223372036854775807]", "[9223372036854775808]", "[¹]",
+    "[١]", '[1], "hash_ids": [2]', '[1], "x": [2]', '[1], "x": "[2]"', '[1], "x": "]["', '[1], "input_length": 1',
+]  # fmt: skip
+ODD_NAMES = ["", "[2]", "][", "]]", "[", "]", "[]", "[x]", "a]"]
+
+
+def row_with_ids(at: int, prompt: int, ids: str, name: str = "a") -> str:
+    """A row of a trace; `ids` is the key with its value."""
+    return f'{{"timestamp": {at}, "input_length": {prompt}, {ids}, "kind": "{name}", "output_length": 7}}'
+
+
+@st.composite
+def with_ids(draw: st.DrawFn) -> str:
+    """Rows of a trace with hash ids, at most two of them odd, about as many ids a row as its prompt has blocks."""
+    written = [str(row) for row in draw(st.lists(IDS, min_size=1, max_size=6))]
+    if draw(st.booleans()):
+        written = [row.replace(" ", "") for row in written]
+    for _ in range(draw(st.integers(0, 2))):
+        written[draw(st.integers(0, len(written) - 1))] = draw(st.sampled_from(ODD_IDS))
+    rows = []
+    for at, ids in enumerate(written):
+        prompt = max(1, 512 * (ids.count(",") + (ids != "[]")) + draw(st.sampled_from([0, 0, -1, -511, -512, 1])))
+        label = draw(st.sampled_from(['"hash_ids": '] * 20 + ['"hash_ids":', '"hash_ids" : ', '"h\\u0061sh_ids": ']))
+        name = draw(st.sampled_from(["a"] * 30 + ODD_NAMES))
+        rows.append(row_with_ids(at, prompt, f"{label}{ids}", name))
+    ends = draw(st.sampled_from(["\n"] * 9 + ["\r\n", "\n\n", " \n"]))
+    return draw(st.sampled_from([""] * 9 + ["\ufeff"])) + ends.join(rows) + draw(st.sampled_from([ends, ""]))
+
+
+@given(with_ids(), st.booleans(), st.one_of(st.none(), st.integers(1, 5)))
+@settings(max_examples=400, deadline=None)
+def test_hash_ids_read_at_once_are_those_read_one_by_one(text: str, skip_invalid: bool, limit: int | None) -> None:
+    """The same ids, rows, refusals and line numbers, whatever stands in one of the lists."""
+    fast, slow = both_ways(text.encode(), skip_invalid=skip_invalid, limit=limit, format="mooncake")
+    assert_same(fast, slow)
+
+
+@pytest.mark.parametrize(
+    ("ids", "name"), [*((ids, "a") for ids in ODD_IDS), *(("[3]", name) for name in ODD_NAMES)]
+)  # fmt: skip
+@pytest.mark.parametrize("skip_invalid", [False, True])
+def test_one_odd_row_between_plain_ones(ids: str, name: str, skip_invalid: bool) -> None:
+    """Each thing that the fast way must leave to the other, alone in a file that is plain but for it."""
+    text = "\n".join([row_with_ids(0, 512, '"hash_ids": [3]'), row_with_ids(1, 512, f'"hash_ids": {ids}', name),
+                      row_with_ids(2, 1024, '"hash_ids": [3, 4]')])  # fmt: skip
+    assert_same(*both_ways(text.encode(), skip_invalid=skip_invalid, format="mooncake"))
+
+
+def test_a_file_of_many_blocks_is_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some blocks go the fast way and some do not: their rows keep their order, and their lines."""
+    monkeypatch.setattr(trace_text, "_BLOCK_BYTES", 700)
+    rows_of_file = [
+        f'{{"timestamp": {at}, "input_length": {512 * (1 + at % 3)}, "output_length": 5, "hash_ids": '
+        f"{[at % 4, at, at + 1][: 1 + at % 3] if at % 40 else 'null'}}}\n"
+        for at in range(200)
+    ]
+    rows_of_file[150] = rows_of_file[150].replace("hash_ids", "hash_idz")
+    rows_of_file[171] = "{}\n"
+    fast, slow = both_ways("".join(rows_of_file).encode(), skip_invalid=True, format="mooncake")
+    assert_same(fast, slow)
+    assert isinstance(fast, traces.Trace)
+    assert (fast.rows, fast.skipped) == (199, 1)
+    assert "172" in fast.workload.notes[0]

@@ -331,6 +331,20 @@ def test_bad_hash_ids_are_named(write: Any, ids: str) -> None:
     assert lines[1].startswith("m.jsonl:2: hash_ids: ")
 
 
+@pytest.mark.parametrize(("prompt", "counts"), [(1, (0, 1)), (512, (1, 1)), (1300, (2, 3)), (1536, (3, 3))])
+def test_hash_ids_name_every_block_but_the_last_partial_one(write: Any, prompt: int, counts: tuple[int, int]) -> None:
+    """As many as there are full blocks, or blocks; one fewer or more is refused. Rows without the key name none."""
+    line = '{{"timestamp": 0, "input_length": {}, "output_length": 5, "hash_ids": {}}}\n'
+    for count in range(max(counts[0] - 1, 0), counts[1] + 2):
+        path = write(line.format(prompt, list(range(count))) + line.format(5, [1]), "m.jsonl")
+        if counts[0] <= count <= counts[1]:
+            assert traces.read(path, format="mooncake").rows == 2
+        else:
+            assert f"{count} ids" in refusal(path, format="mooncake")[1]
+    bare = write(line.format(prompt, "null") + line.format(5, [1]), "m.jsonl")
+    assert traces.read(bare, format="mooncake").rows == 2
+
+
 def test_limit_and_speedup(write: Any) -> None:
     """`limit` reads no further, so that later bad rows do not matter; `speedup` divides times."""
     path = write(HEADER + "10,1,1\n12,2,2\n16,3,3\nx,x,x\n")

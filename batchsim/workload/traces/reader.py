@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +13,10 @@ from numpy.typing import NDArray
 from batchsim.errors import InvalidInput, Problem, problem
 from batchsim.workload.columns import ABSENT, Int64, Prefixes, Workload
 from batchsim.workload.fields import MAX_REQUESTS, MAX_TIME_S, NS_PER_S
-from batchsim.workload.prefixes import taken, without_unique_tails
+from batchsim.workload.prefixes import numbered, offsets, taken, without_unique_tails
 from batchsim.workload.traces.cells import MISSING, Cells, shortened
 from batchsim.workload.traces.formats import Column, Format
+from batchsim.workload.traces.lists import Lists
 from batchsim.workload.traces.plain import Broken, Chunk
 from batchsim.workload.traces.rows import chunks
 
@@ -56,7 +56,7 @@ class _Collected:
     sizes: list[int] = field(default_factory=list)  # good rows of each chunk
     columns: dict[str, dict[int, Int64]] = field(default_factory=lambda: defaultdict(dict))  # by field and chunk
     names: dict[str, _Index] = field(default_factory=lambda: defaultdict(_Index))
-    segments: list[Int64] = field(default_factory=list)
+    segments: list[Int64] = field(default_factory=list)  # of each chunk, one row after the other
     rows: int = 0
     broken: list[Broken] = field(default_factory=list)
     broken_rows: int = 0
@@ -165,9 +165,9 @@ def _collect(collected: _Collected, chunk: Chunk, form: Format, room: int | None
     for name, column_texts in texts.items():
         collected.columns[name][at] = _numbers(column_texts, kept, collected.names[name], distinct=name == "id")
     if segments is not None:
-        collected.columns["segments"][at] = np.array([len(segments[row]) for row in kept.tolist()], np.int64)
-        flat = chain.from_iterable(segments[row] for row in kept.tolist())
-        collected.segments.append(np.fromiter(flat, np.int64))
+        segments = segments.take(kept)
+        collected.columns["segments"][at] = segments.counts
+        collected.segments.append(segments.flat)
 
 
 def _first(kept: Int64, broken: list[Broken], lines: Int64, room: int) -> tuple[Int64, list[Broken]]:
@@ -198,7 +198,7 @@ def _texts(cells: Cells, column: str, refuse: Any) -> list[str]:
 def _check_ids(ids: list[str], known: _Index, wrong: dict[int, Broken], refuse: Any) -> None:
     """Every row needs an id of its own where the file has a column of them."""
     here = set(ids)
-    if len(here) == len(ids) and "" not in here and here.isdisjoint(known):
+    if len(here) == len(ids) and "" not in here and known.keys().isdisjoint(here):
         return
     here.clear()
     for row, name in enumerate(ids):
@@ -221,24 +221,33 @@ def _numbers(names: list[str], kept: Int64, index: _Index, *, distinct: bool) ->
     return np.fromiter(map(index.__getitem__, names), np.int64, len(names))
 
 
-def _hash_ids(cells: Cells, prompt_tokens: Int64, form: Format, refuse: Any) -> list[list[int]]:
+def _hash_ids(cells: Cells, prompt_tokens: Int64, form: Format, refuse: Any) -> Lists:
     """Each row's ids, which must name every block of its prompt; the last, partial block may lack one."""
-    rows: list[list[int]] = []
-    block = form.block_tokens
-    for row, (ids, prompt) in enumerate(zip(cells.raw, prompt_tokens.tolist(), strict=True)):
+    lists, given = (cells.raw, slice(None)) if isinstance(cells.raw, Lists) else _lists(cells, form, refuse)
+    least, full = prompt_tokens // form.block_tokens, -(-prompt_tokens // form.block_tokens)
+    wrong = np.zeros(len(lists), np.bool_)
+    wrong[given] = ((lists.counts < least) | (lists.counts > full))[given]
+    for row in np.flatnonzero(wrong).tolist():
+        rule = f"must name the {full[row]} blocks of {form.block_tokens} in {prompt_tokens[row]} tokens"
+        refuse(row, form.blocks, f"{lists.counts[row]} ids", rule)
+    return lists
+
+
+def _lists(cells: Cells, form: Format, refuse: Any) -> tuple[Lists, Int64]:
+    """(the ids of each row, none where it has no list or a bad one; the rows that have a good one)."""
+    rows: list[list[int]] = [[]] * len(cells.raw)
+    given: list[int] = []
+    for row, ids in enumerate(cells.raw):
         if ids is MISSING or ids is None:
-            ids = []
-        elif not isinstance(ids, list) or not set(map(type, ids)) <= {int}:
+            continue
+        if not isinstance(ids, list) or not set(map(type, ids)) <= {int}:
             refuse(row, form.blocks, "", f"{shortened(repr(ids))} is not a list of whole numbers")
-            ids = []
         elif ids and (min(ids) < 0 or max(ids) >= 2**63):
             refuse(row, form.blocks, "", "holds a number that is not between 0 and 2**63 - 1")
-            ids = []
-        elif not prompt // block <= len(ids) <= -(-prompt // block):
-            full = -(-prompt // block)
-            refuse(row, form.blocks, f"{len(ids)} ids", f"must name the {full} blocks of {block} in {prompt} tokens")
-        rows.append(ids)
-    return rows
+        else:
+            rows[row] = ids
+            given.append(row)
+    return Lists.of(rows), np.array(given, np.int64)
 
 
 def _refuse_broken(collected: _Collected, name: str, skip_invalid: bool, key: str, note: str) -> None:
@@ -340,12 +349,12 @@ def _prefixes(collected: _Collected, order: NDArray[np.intp] | None, form: Forma
         return None
     counts = collected.column("segments", 0)
     prompt = collected.column("prompt_tokens", 0)
-    offset = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    if offset[-1] == 0:
+    segment = numbered(np.concatenate(collected.segments))
+    if not len(segment):
         return None
-    _, segment = np.unique(np.concatenate(collected.segments), return_inverse=True)
-    row = np.repeat(np.arange(len(counts)), counts)
-    before = (np.arange(offset[-1]) - offset[row]) * form.block_tokens
-    size = np.minimum(prompt[row] - before, form.block_tokens)
-    prefixes = without_unique_tails(Prefixes(offset, segment.astype(np.int64), size))
+    size = np.full(len(segment), form.block_tokens, np.int64)
+    some = counts > 0
+    last = np.cumsum(counts)[some] - 1
+    size[last] = np.minimum(prompt[some] - (counts[some] - 1) * form.block_tokens, form.block_tokens)
+    prefixes = without_unique_tails(Prefixes(offsets(counts), segment, size))
     return prefixes if order is None else taken(prefixes, order)
