@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from simpy import Environment
 
-from batchsim.cluster import Clients, Server
+from batchsim.cluster import Clients, Server, Share
 from batchsim.engine import Engine
 from batchsim.express import Lane
+from batchsim.feed import in_order
 from batchsim.fleet import Fleet, Later
 from batchsim.handoff import Handoff, Terms
 from batchsim.kv.blocks import BlockPool
@@ -45,9 +46,12 @@ POOLS: Pools = {
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """Everything that moves in a run. `server`: what stands before the replicas, None before a single one."""
+    """Everything that moves in a run. `server`: what stands before the replicas, None before single ones.
 
-    clients: Clients
+    worlds: SimPy environments that know nothing of each other, with the clients of each.
+    """
+
+    worlds: list[tuple[Environment, Clients]]
     replicas: list[Replica]
     server: Fleet | Handoff | None
 
@@ -65,16 +69,14 @@ class Assembly:
             self.server.close(now_ns)
 
 
-def assemble(
-    env: Environment, resolved: Resolved, workload: Workload, recorder: Recorder, *, stepwise: bool
-) -> Assembly:
+def assemble(resolved: Resolved, workload: Workload, recorder: Recorder, *, stepwise: bool) -> Assembly:
     """The parts of a run, ready to start."""
-    build = _Build(env, resolved, workload, recorder, stepwise)
+    build = _Build(resolved, workload, recorder, stepwise)
     if resolved.scenario.disaggregation is not None:
         return build.handoff()
     if resolved.replicas == 1 and not router_attribute(resolved.scenario.router, "central", False):
         return build.single()
-    return build.fleet()
+    return build.apart() or build.fleet()
 
 
 def pools(parts: tuple[Part, ...], replicas: list[Replica]) -> tuple[Pool, ...]:
@@ -141,25 +143,57 @@ class FrontDoor:
 
 
 class _Build:
-    def __init__(
-        self, env: Environment, resolved: Resolved, workload: Workload, recorder: Recorder, stepwise: bool
-    ) -> None:
-        self._env, self._resolved, self._workload, self._recorder = env, resolved, workload, recorder
+    def __init__(self, resolved: Resolved, workload: Workload, recorder: Recorder, stepwise: bool) -> None:
+        self._env = Environment(0)
+        self._resolved, self._workload, self._recorder = resolved, workload, recorder
         self._stepwise = stepwise
+        self._listen = stepwise or recorder.steps is not None or clients_listen(workload)
         self._contents = Contents(workload.prefixes)
         self._door = FrontDoor(resolved)
 
     def single(self) -> Assembly:
         """One replica, and nothing before it."""
-        part = self._resolved.parts[0]
-        alone = not self._stepwise and not clients_listen(self._workload)
-        replica = self._replica(0, part, part.scheduler(), self._recorder, single=True, alone=alone)
-        clients = self._clients([replica], lambda request: replica)
+        world, replica = self._alone(0, self._resolved.parts[0], None)
+        return Assembly([world], [replica], None)
+
+    def apart(self) -> Assembly | None:
+        """A fleet behind a router that looks at nothing, whose clients hear nothing: as many single replicas."""
+        router, part = self._resolved.scenario.router, self._resolved.parts[0]
+        blind = hasattr(router, "spread") and not router_attribute(router, "retry", 0)
+        if self._listen or not blind or len(self._resolved.parts) > 1:
+            return None
+        shares = self._shares(self._router(router, part.replicas, "arrivals"), part.replicas)
+        made = [self._alone(number, part, share) for number, share in enumerate(shares)]
+        return Assembly([world for world, _ in made], [replica for _, replica in made], None)
+
+    def _shares(self, router: Router, replicas: int) -> list[Share]:
+        """What goes to each replica; those that are rejected at the door are sent to the first."""
+        workload = self._workload
+        order = in_order(workload)
+        places = np.arange(len(workload)) if order is None else order
+        declared = workload.max_tokens[places]
+        output = np.where(declared == ABSENT, workload.output_tokens[places], declared)
+        due = self._door.lets_in(workload.prompt_tokens[places], output)
+        sent = workload.arrival_ns[places]
+        if self._resolved.horizon_ns is not None:
+            within = sent < self._resolved.horizon_ns
+            due, sent = due & within, sent[within]
+        to = np.zeros(len(places), dtype=np.int64)
+        to[due] = router.spread(int(due.sum()))  # type: ignore[attr-defined]
+        until_ns = int(sent.max(initial=0))
+        return [Share(places[to == number], until_ns) for number in range(replicas)]
+
+    def _alone(self, number: int, part: Part, share: Share | None) -> tuple[tuple[Environment, Clients], Replica]:
+        """A replica in a world of its own."""
+        self._env = Environment(0)
+        alone = not self._listen
+        replica = self._replica(number, part, part.scheduler(), self._recorder, single=True, alone=alone)
+        clients = self._clients([replica], lambda request: replica, share)
         if alone:
             replica.lane = self._lane(replica, clients)
         else:
             replica.engine.on_done = clients.done
-        return Assembly(clients, [replica], None)
+        return (self._env, clients), replica
 
     def _lane(self, replica: Replica, clients: Clients) -> Lane | None:
         """The replica's express lane, if its scheduler offers one and its memory only counts."""
@@ -188,7 +222,7 @@ class _Build:
             done=clients.done,
             turn_away=clients.turn_away,
         )
-        return Assembly(clients, replicas, server)
+        return Assembly([(self._env, clients)], replicas, server)
 
     def handoff(self) -> Assembly:
         """Prefill and decode apart."""
@@ -205,7 +239,7 @@ class _Build:
         )
         server.connect(prefill, decode, sides, routers, clients.turn_away)
         clients.on_draining = server.tell_draining
-        return Assembly(clients, [*prefill, *decode], server)
+        return Assembly([(self._env, clients)], [*prefill, *decode], server)
 
     def _terms(self) -> Terms:
         disaggregation = self._resolved.scenario.disaggregation
@@ -219,13 +253,15 @@ class _Build:
             latency_ns=round(link.latency_ms * NS_PER_MS),
         )
 
-    def _clients(self, replicas: list[Replica], route: Callable[[Request], Server]) -> Clients:
+    def _clients(
+        self, replicas: list[Replica], route: Callable[[Request], Server], share: Share | None = None
+    ) -> Clients:
         resolved = self._resolved
         pool_tokens = max(part.capacity.tokens for part in resolved.parts if part.role != "prefill")
         return Clients(
             self._env, self._workload, replicas, route, self._recorder, self._door,
             max_model_len=resolved.max_model_len, pool_tokens=pool_tokens, ingress_ns=resolved.ingress_ns,
-            horizon_ns=resolved.horizon_ns,
+            horizon_ns=resolved.horizon_ns, share=share,
         )  # fmt: skip
 
     def _router(self, description: Router, replicas: int, name: str) -> Router:

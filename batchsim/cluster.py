@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from simpy import Environment
@@ -35,6 +35,13 @@ class Server(Protocol):
         ...
 
 
+class Share(NamedTuple):
+    """The part of a workload that goes to one replica of a fleet. until_ns: when the last of the whole is sent."""
+
+    places: Int64
+    until_ns: int
+
+
 class Clients:
     """Sends the workload's requests when they are due, and hears when they are done.
 
@@ -45,7 +52,7 @@ class Clients:
     def __init__(
         self, env: Environment, workload: Workload, replicas: list[Replica], route: Callable[[Request], Server],
         recorder: Recorder, front: Front, *, max_model_len: int, pool_tokens: int, ingress_ns: int = 0,
-        horizon_ns: int | None = None,
+        horizon_ns: int | None = None, share: Share | None = None,
     ) -> None:  # fmt: skip
         self.env = env
         self._workload = workload
@@ -57,7 +64,8 @@ class Clients:
         self._pool_tokens = pool_tokens
         self._ingress_ns = ingress_ns
         self._horizon_ns = horizon_ns
-        self.feed = Feed(workload, self._bounded)
+        self._others_until_ns = 0 if share is None else share.until_ns + ingress_ns
+        self.feed = Feed(workload, self._bounded, None if share is None else share.places)
         self._next_ns: int | None = None  # when the next one is sent by the clock
         self._alarm: Alarm | None = None  # that sends it
         self._coming = 0  # arrivals that will happen whatever the replicas do
@@ -78,6 +86,8 @@ class Clients:
         else:
             self._schedule_next()
         self._tell_draining()
+        if self._others_until_ns:
+            Alarm(self.env, self._others_until_ns, ARRIVE, self._on_others_done)
 
     # -- open loop -------------------------------------------------------------------------------------------------
 
@@ -100,6 +110,10 @@ class Clients:
             self._tell_draining()
         for request in due:
             self._offer(request)
+
+    def _on_others_done(self, _: Event) -> None:
+        self._others_until_ns = 0
+        self._tell_draining()
 
     @property
     def on_the_way(self) -> bool:
@@ -263,7 +277,7 @@ class Clients:
         full = (
             self._cap is not None and self._out >= self._cap
         )  # what is due waits with its client until an answer comes
-        draining = full or (self._coming == 0 and self._next_ns is None)
+        draining = full or (self._coming == 0 and self._next_ns is None and not self._others_until_ns)
         for replica in self._replicas:
             if replica.batch.draining != draining:
                 replica.batch.draining = draining

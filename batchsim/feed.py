@@ -30,6 +30,8 @@ class Page(NamedTuple):
     due_ns: list[int]
     prompt_tokens: list[int]
     limits: list[int]
+    stops: list[bool]
+    """Whether each ends before its limit, by itself."""
     odd: list[int]
     """Which of them are not `plain`, counted from the first."""
 
@@ -40,10 +42,11 @@ class Feed:
     at: how many have been taken.
     """
 
-    def __init__(self, workload: Workload, bounded: Bounded) -> None:
+    def __init__(self, workload: Workload, bounded: Bounded, places: Int64 | None = None) -> None:
+        """places: only these of the workload, in this order."""
         self._workload = workload
         self._bounded = bounded
-        self._order = _order(workload)
+        self._order = in_order(workload) if places is None else places
         self.count = len(workload) if self._order is None else len(self._order)
         self.at = 0
         self._made: Iterator[Request] = iter(())  # those from `at` on, so many are left of them
@@ -100,16 +103,19 @@ class Feed:
     def _read(self, first: int, plain: Plain) -> Page:
         workload, pick = self._workload, self._pick(first, min(first + PAGE, self.count))
         prompt, output, declared = workload.prompt_tokens[pick], workload.output_tokens[pick], workload.max_tokens[pick]
-        limit, _ = self._bounded(prompt, output, declared)
+        limit, maximum = self._bounded(prompt, output, declared)
         odd = np.flatnonzero(~plain(prompt, np.where(declared == ABSENT, output, declared)))
         places = list(range(pick.start, pick.stop)) if isinstance(pick, slice) else pick.tolist()
-        return Page(first, places, workload.arrival_ns[pick].tolist(), prompt.tolist(), limit.tolist(), odd.tolist())
+        return Page(
+            first, places, workload.arrival_ns[pick].tolist(), prompt.tolist(), limit.tolist(),
+            (limit < maximum).tolist(), odd.tolist(),
+        )  # fmt: skip
 
     def _pick(self, start: int, stop: int) -> slice | Int64:
         return slice(start, stop) if self._order is None else self._order[start:stop]
 
 
-def _order(workload: Workload) -> Int64 | None:
+def in_order(workload: Workload) -> Int64 | None:
     """The places in the workload of those sent by the clock, in the order they are due; None: as they stand."""
     arrivals = workload.arrival_ns
     if workload.after is not None:

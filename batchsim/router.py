@@ -53,7 +53,8 @@ class Router(Protocol):
     """A plain dataclass whose fields are its scenario keys, one a run; what it remembers, it sets up in `begin`.
 
     Optional attributes: `retry` (0), the further replicas that are tried when one rejects; `central` (False), requests
-    wait in one queue until a replica could admit them.
+    wait in one queue until a replica could admit them; `spread(count)`, if it looks at nothing: where the next so many
+    requests go, when no replica rejects any.
     """
 
     def begin(self, outlook: Outlook) -> None:

@@ -148,12 +148,12 @@ def _no_collector() -> Iterator[None]:
 
 
 def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bool) -> Records:
-    env = Environment(0)
     recorder = Recorder(log=step_log)
-    made = assemble(env, resolved, workload, recorder, stepwise=stepwise)
+    made = assemble(resolved, workload, recorder, stepwise=stepwise)
     replicas, server = made.replicas, made.server
-    made.clients.start()
-    _until(env, resolved.horizon_ns)
+    for env, clients in made.worlds:
+        clients.start()
+        _until(env, resolved.horizon_ns)
     end_ns = max(replica.last_ns for replica in replicas) if resolved.horizon_ns is None else resolved.horizon_ns
     stuck = made.stuck() if resolved.horizon_ns is None else None
     if stuck is not None:
