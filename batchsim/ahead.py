@@ -195,6 +195,8 @@ def go_on(replica: Replica, now_ns: int) -> int | None:
     planned, replica.next = replica.next, None
     if planned is None:
         return replica.plan(now_ns, replica.end_fs)
+    if replica.lane is not None and replica.lane.take(now_ns, replica.end_fs, planned):
+        return None
     return launch(replica, now_ns, replica.end_fs, planned)
 
 

@@ -11,7 +11,7 @@ from simpy import Environment
 
 from batchsim.cluster import Clients, Server, Share
 from batchsim.engine import Engine
-from batchsim.express import Lane
+from batchsim.express import Lane, LaneAhead
 from batchsim.feed import in_order
 from batchsim.fleet import Fleet, Later
 from batchsim.handoff import Handoff, Terms
@@ -195,18 +195,14 @@ class _Build:
             replica.engine.on_done = clients.done
         return (self._env, clients), replica
 
-    def _lane(self, replica: Replica, clients: Clients) -> Lane | None:
+    def _lane(self, replica: Replica, clients: Clients) -> Lane | LaneAhead | None:
         """The replica's express lane, if its scheduler offers one and its memory only counts."""
-        terms = attribute(replica.engine.scheduler, "express", None)
-        counts = type(replica.batch.pool) in (BlockPool, OwnBlocks)
-        if (
-            terms is None
-            or not counts
-            or replica.stepwise
-            or attribute(replica.engine.scheduler, "async_scheduling", False)
-        ):
+        scheduler = replica.engine.scheduler
+        terms = attribute(scheduler, "express", None)
+        if terms is None or type(replica.batch.pool) not in (BlockPool, OwnBlocks):
             return None
-        return Lane(replica, clients, terms, self._door.lets_in, ingress_ns=self._resolved.ingress_ns)
+        kind = LaneAhead if attribute(scheduler, "async_scheduling", False) else Lane
+        return kind(replica, clients, terms, self._door.lets_in, ingress_ns=self._resolved.ingress_ns)
 
     def fleet(self) -> Assembly:
         """Several replicas behind a router."""

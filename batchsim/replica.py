@@ -18,7 +18,7 @@ from batchsim.alarm import END, PLAN, Alarm
 from batchsim.cost.model import CostModel, Shape
 from batchsim.engine import Engine
 from batchsim.errors import NoProgress, RuleBroken
-from batchsim.express import Lane
+from batchsim.express import Lane, LaneAhead
 from batchsim.recorder import pack_iteration
 from batchsim.records import FS_PER_NS
 from batchsim.repeats import LONGEST_FS, ticks_reaching
@@ -79,7 +79,7 @@ class Replica:
         self.row: tuple[int, ...] = ()  # what will be recorded of it
         self.news = False  # something came since the last plan
         self.last_ns = 0  # when something last happened here
-        self.lane: Lane | None = None  # set by who knows that nothing can come in its way
+        self.lane: Lane | LaneAhead | None = None  # set by who knows that nothing can come in its way
         self.put = engine.recorder.put_iteration
         self.price = cost.price
 
