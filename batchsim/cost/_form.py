@@ -21,7 +21,7 @@ class FormCost:
     """
 
     __slots__ = (
-        "_about", "_coefficients", "_context_fs", "_context_mixed_fs", "_decode", "_dense", "_past_fs",
+        "_about", "_coefficients", "_context_fs", "_context_mixed_fs", "_decode", "_dense", "_mixed_fs", "_past_fs",
         "_past_window_fs", "_range", "_s2_half_fs", "_seq_fs", "_step_fs", "_window", "_window_fs", "_window_mixed_fs",
     )  # fmt: skip
 
@@ -37,6 +37,7 @@ class FormCost:
         self._past_fs = _fs(c.past_s)
         self._context_fs = _fs(c.context_s)
         self._context_mixed_fs = _fs(c.context_s * c.mixed_factor)
+        self._mixed_fs = _fs(c.mixed_s)
         self._window = c.window
         self._window_fs = _fs(c.context_window_s)
         self._window_mixed_fs = _fs(c.context_window_s * c.mixed_factor)
@@ -58,6 +59,8 @@ class FormCost:
             dense = self._dense_fs(tokens + decodes)
         each = self._context_mixed_fs
         first = dense + self._s2_half_fs * s2_x2 + self._seq_fs * (prefills + decodes) + each * context
+        if decodes:
+            first += self._mixed_fs
         return first + self._past_fs * past if past else first, each * decodes
 
     def with_host(self, step_fs: int, seq_fs: int) -> FormCost:
@@ -103,6 +106,7 @@ class FormCost:
             first += self._s2_half_fs * s2_x2 + self._past_fs * past
             first += _fs(self._coefficients.prefill_window_s * windowed_s2(tokens, s2_x2, window))
             first += self._past_window_fs * min(past, prefills * window)
+            first += self._mixed_fs if decodes else 0
             full_fs, windowed_fs = self._context_mixed_fs, self._window_mixed_fs
         limit = decodes * window
         if context >= limit:
