@@ -63,6 +63,10 @@ def test_the_shipped_profile_is_what_the_shipped_tables_give(gpu: str) -> None:
     for name in fit.PARAMETERS:
         assert getattr(found, name) == pytest.approx(getattr(ours, name), rel=0.02, abs=2e-3), name
     assert found.allreduce_curve == ours.allreduce_curve
+    assert found.mixed_us_per_layer == ours.mixed_us_per_layer
+    assert found.moe is not None
+    assert ours.moe is not None
+    assert found.moe.model_dump() == pytest.approx(ours.moe.model_dump(), rel=0.02)
 
 
 def test_a_profile_goes_through_its_file(tmp_path: Path) -> None:
