@@ -13,8 +13,10 @@ from batchsim.calibrate.checks import CACHE_BYTES, impossible, too_fast
 from batchsim.calibrate.compose import Kernels, aligned, compose, kernels
 from batchsim.calibrate.fit import (
     FP8_PARAMETERS,
+    MIXED_PARAMETER,
     PARAMETERS,
     PAST_PARAMETER,
+    Bounds,
     Data,
     Errors,
     calibrated_range,
@@ -23,9 +25,10 @@ from batchsim.calibrate.fit import (
     held_out,
 )
 from batchsim.calibrate.form import Setting, iterations
+from batchsim.calibrate.mixed import beside_a_chunk, second_kernel_us
 from batchsim.calibrate.moe import fit_moe
 from batchsim.calibrate.schema import Row
-from batchsim.catalog import Fp8, Gpu, Profile, Range, gpu, model, profile
+from batchsim.catalog import Fp8, Gpu, Profile, Range, gpu, model
 from batchsim.errors import InvalidInput, Problem, problem
 
 COMPOSED = (("llama-3.1-8b", 1), ("llama-3.1-70b", 4), ("llama-3.1-70b", 8))
@@ -34,6 +37,8 @@ GEMM_TOKENS = (1, 4, 16, 64, 128, 192)
 """Rows of the single GEMMs that are fitted: those of decode, which part gaps from reading."""
 LEAST_GEMM_WEIGHTS = 2**22
 WIDEST_GEMM = 16384
+LONG_CHUNK = 2048
+"""Tokens of a single chunk from which attention is bound by multiplying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,10 @@ def calibrate(rows: Sequence[Row], gpu_name: str, source: str = "") -> Calibrati
     data = _iterations(rows, card, "bf16")
     base = _base(rows, card, source or _sources(rows))
     warm = any("gemm" in problem.path for problem in flagged)
-    gemm = _gemms(rows, "bf16", warm)
-    parameters = dict(PARAMETERS)
-    if any(measured.past.any() for _, measured in data):
-        parameters |= PAST_PARAMETER
-    found = fit(base, data, gemm, card, parameters)
-    misses = held_out(base, data, gemm, card, parameters)
+    kernel_rows = _gemms(rows, "bf16", warm) + _attentions(rows)
+    parameters = _parameters(rows, data)
+    found = fit(base, data, kernel_rows, card, parameters)
+    misses = held_out(base, data, kernel_rows, card, parameters)
     fitted, fp8, unidentified = found.profile, None, list(found.unidentified)
     fp8_data = _iterations(rows, card, "fp8", needed=False)
     if fp8_data:
@@ -78,7 +81,8 @@ def calibrate(rows: Sequence[Row], gpu_name: str, source: str = "") -> Calibrati
         unidentified += more
     cold = [row for row in rows if not too_fast(row, card)[1]]
     fitted, moe = _fit_experts(_fit_kv_fp8(fitted, cold, card), cold, card)
-    fitted = fitted.model_copy(update={"attn_decode_mixed_factor": _mixed_factor(rows, card)})
+    factor, start_us = beside_a_chunk(rows, card, fitted.mixed_us_per_layer)
+    fitted = fitted.model_copy(update={"attn_decode_mixed_factor": factor, "mixed_us_per_layer": start_us})
     fitted = _describe(fitted, data, misses, fp8, moe)
     return Calibration(fitted, data, misses, fp8, moe, tuple(unidentified), tuple(flagged), errors(found.profile, data))
 
@@ -94,6 +98,17 @@ def to_yaml(fitted: Profile) -> str:
 
     data = fitted.model_dump(mode="json", exclude_defaults=True)
     return str(yaml.safe_dump(data, sort_keys=False, width=120, default_flow_style=None))
+
+
+def _parameters(rows: Sequence[Row], data: Data) -> Bounds:
+    """What the iterations can say: chunks over a past, and, where they were measured whole, chunks beside decoding."""
+    parameters = dict(PARAMETERS)
+    if any(measured.past.any() for _, measured in data):
+        parameters |= PAST_PARAMETER
+    mixed = any(((of.prefill_tokens > 0) & (of.decode_seqs > 0)).any() for _, of in data)
+    if mixed and any(row.op == "iteration" for row in rows):
+        parameters |= MIXED_PARAMETER
+    return parameters
 
 
 def _check_gpu(rows: Sequence[Row], card: Gpu) -> None:
@@ -149,8 +164,18 @@ def _gemms(rows: Sequence[Row], dtype: str, warm: bool) -> list[Row]:
     ]  # fmt: skip
 
 
+def _attentions(rows: Sequence[Row]) -> list[Row]:
+    """Single attentions worth fitting: decode whose keys and values no cache holds, chunks long enough to multiply."""
+    sixteen = [row for row in rows if row.dtype != "fp8"]
+    return [
+        row
+        for row in sixteen
+        if row.op == "decode_attention" and 4 * row.kv_heads * row.head_dim * row.batch * row.context >= CACHE_BYTES
+    ] + [row for row in sixteen if row.op == "prefill_attention" and row.tokens >= LONG_CHUNK and not row.past]
+
+
 def _base(rows: Sequence[Row], card: Gpu, source: str) -> Profile:
-    """What is not fitted by iterations: all-reduce, from its own rows; activations, that move once."""
+    """What is not fitted by iterations: all-reduce and starting attention, from their own rows; activations move once."""
     linked = card.nvlink_gb_per_s_bidir > 0  # over PCIe it is the host that decides, not the GPU
     link = latency_bandwidth(rows) if linked else None
     first = {name: guess for name, (_, guess, _) in PARAMETERS.items()}
@@ -161,6 +186,7 @@ def _base(rows: Sequence[Row], card: Gpu, source: str) -> Profile:
         source=source,
         **first,
         activation_factor=1.0,
+        mixed_us_per_layer=second_kernel_us(rows),
         allreduce_latency_us=link[0] if link else None,
         allreduce_gb_per_s=link[1] if link else None,
         allreduce_curve=curves(rows) if linked else {},
@@ -187,32 +213,6 @@ def _fit_kv_fp8(fitted: Profile, rows: Sequence[Row], card: Gpu) -> Profile:
         return fitted
     efficiency = float(np.median([size / s for size, s in large])) / card.bytes_per_s
     return fitted.model_copy(update={"attention_decode_fp8_efficiency": round(efficiency, 4)})
-
-
-def _mixed_factor(rows: Sequence[Row], card: Gpu) -> float:
-    """Decode attention beside a chunk against alone, the median of measured pairs; without any, the shipped profile's.
-
-    Composed iterations cannot show it: their attention is measured apart.
-    """
-    import numpy as np
-
-    chunks, decodes = {}, {}
-    for row in rows:
-        heads = (row.heads, row.kv_heads, row.head_dim)
-        if row.op == "prefill_attention" and row.batch == 1 and row.dtype != "fp8":
-            chunks[heads, row.tokens, row.past] = row.time_ms
-        elif row.op == "decode_attention" and row.dtype != "fp8":
-            decodes[heads, row.batch, row.context] = row.time_ms
-    factors = []
-    for row in rows:
-        heads = (row.heads, row.kv_heads, row.head_dim)
-        pair = chunks.get((heads, row.tokens, row.past)), decodes.get((heads, row.batch, row.context))
-        if row.op == "mixed_attention" and pair[0] is not None and pair[1] is not None:
-            factors.append((row.time_ms - pair[0]) / pair[1])
-    if factors:
-        return round(max(1.0, float(np.median(factors))), 3)
-    shipped = profile(card.name)
-    return shipped.attn_decode_mixed_factor if shipped else 1.0
 
 
 LARGE_KV_BYTES = 256 * 2**20

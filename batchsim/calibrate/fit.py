@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from batchsim.calibrate.form import Floats, Iterations, Setting, seconds
 from batchsim.calibrate.schema import Row
-from batchsim.catalog import ACTIVATION_BYTES, Gpu, Profile, weight_bytes
-from batchsim.cost._physics import SUSTAINED_TOKENS, dense_efficiencies
+from batchsim.calibrate.single import singles
+from batchsim.catalog import Gpu, Profile
 from batchsim.errors import InvalidInput, problem
 
 Bounds = Mapping[str, tuple[float, float, float]]
@@ -33,6 +33,9 @@ PARAMETERS: Bounds = {
 
 PAST_PARAMETER: Bounds = {"past_read_factor": (0.0, 1.0, 50.0)}
 """Fitted as well where chunks over a past were measured."""
+
+MIXED_PARAMETER: Bounds = {"mixed_us_per_layer": (0.0, 5.0, 100.0)}
+"""Fitted as well where whole iterations were measured, chunks and decoding sequences together."""
 
 FP8_PARAMETERS: Bounds = {f"fp8.{name}": PARAMETERS[name] for name in _FP8}
 """The dense layers under fp8 weights; attention and the output embedding stay in 16 bits."""
@@ -67,11 +70,10 @@ class Fit:
 
 
 def fit(
-    base: Profile, data: Data, gemm: Sequence[Row] = (), gpu: Gpu | None = None, parameters: Bounds = PARAMETERS
+    base: Profile, data: Data, kernel_rows: Sequence[Row] = (), gpu: Gpu | None = None, parameters: Bounds = PARAMETERS
 ) -> Fit:
-    """`base` with `parameters` fitted to iterations, and to single GEMMs (16-bit) where there are some.
+    """`base` with `parameters` fitted to iterations, and to single kernels (`batchsim.calibrate.single`) where given.
 
-    Single GEMMs part the gap of a layer from the efficiency of reading, which iterations of one layer size cannot.
     Raises InvalidInput where there are too few iterations.
     """
     from scipy.optimize import least_squares
@@ -83,16 +85,14 @@ def fit(
     names = list(parameters)
     low, first, high = np.array(list(parameters.values())).T
     observed = [np.log(measured.time_s) for _, measured in data]
-    kernel = _Gemms(gemm, gpu) if gemm and gpu is not None else None
-    start, lows, highs = (
-        (first, low, high) if kernel is None else (np.append(first, 4.0), np.append(low, 0.0), np.append(high, 60.0))
-    )
+    kinds = singles(kernel_rows, gpu) if gpu is not None else []
+    gaps = np.array([kind.gap_us for kind in kinds]).reshape(-1, 3)
+    lows, start, highs = (np.append(values, gaps[:, i]) for i, values in enumerate((low, first, high)))
 
     def residuals(values: Floats) -> Floats:
         profile = updated(base, dict(zip(names, map(float, values), strict=False)))
         parts = [np.log(seconds(profile, s, m)) - seen for (s, m), seen in zip(data, observed, strict=True)]
-        if kernel is not None:
-            parts.append(kernel.residuals(profile, float(values[-1])))
+        parts += [kind.residuals(profile, float(g)) for kind, g in zip(kinds, values[len(names) :], strict=True)]
         return np.concatenate(parts)
 
     scale = np.maximum(np.abs(start), 1e-2)
@@ -111,29 +111,6 @@ def updated(base: Profile, values: Mapping[str, float]) -> Profile:
         inner = {name.split(".")[1]: value for name, value in values.items() if name.startswith(f"{part}.")}
         flat[part] = getattr(base, part).model_copy(update=inner)
     return base.model_copy(update=flat)
-
-
-class _Gemms:
-    """Single GEMMs as further data: gap + smoothmax(read, multiply) + the moving of input and output."""
-
-    def __init__(self, rows: Sequence[Row], gpu: Gpu) -> None:
-        n, k, m, ms = (
-            np.array([float(getattr(row, name)) for row in rows]) for name in ("n", "k", "tokens", "time_ms")
-        )
-        self._dtype = dtype = rows[0].dtype
-        self._read = n * k * weight_bytes(dtype) / gpu.bytes_per_s
-        self._multiply = 2 * n * k * m / gpu.peak_flops(dtype)
-        self._move = m * (k * weight_bytes(dtype) + n * ACTIVATION_BYTES) / gpu.bytes_per_s
-        self._seen = np.log(ms * 1e-3)
-        self._long = np.clip(m / SUSTAINED_TOKENS - 1, 0, 1)
-
-    def residuals(self, profile: Profile, gap_us: float) -> Floats:
-        memory, compute, _, exponent, slowdown = dense_efficiencies(profile, self._dtype)
-        read, multiply = self._read / memory, self._multiply / compute
-        multiply = multiply * (1 + slowdown * self._long)
-        joined = (read**exponent + multiply**exponent) ** (1 / exponent)
-        joined += profile.activation_factor * self._move / memory
-        return np.asarray(np.log(gap_us * 1e-6 + joined) - self._seen)
 
 
 def _unidentified(
@@ -171,11 +148,17 @@ SPLITS: Mapping[str, Chooser] = {
 }
 """Split -> which iterations are held out."""
 
+KERNELS_OUT: Mapping[str, Callable[[Row], bool]] = {
+    "longer than trained": lambda row: row.op != "gemm" and max(row.context, row.tokens) > LONG_TOKENS,
+    "larger batch than trained": lambda row: row.op == "decode_attention" and row.batch >= LARGE_BATCH,
+}
+"""Split -> which single kernels are held out with the iterations."""
+
 
 def held_out(
     base: Profile,
     data: Data,
-    gemm: Sequence[Row] = (),
+    kernel_rows: Sequence[Row] = (),
     gpu: Gpu | None = None,
     parameters: Bounds = PARAMETERS,
     seed: int = 0,
@@ -191,11 +174,13 @@ def held_out(
         train = [(s, m[~mask]) for (s, m), mask in zip(data, masks, strict=True)]
         test = [(s, m[mask]) for (s, m), mask in zip(data, masks, strict=True)]
         if any(mask.any() for mask in masks) and sum(len(m) for _, m in train) >= POINTS_EACH * len(parameters):
-            out[name] = errors(fit(base, train, gemm, gpu, parameters).profile, test)
+            hidden = KERNELS_OUT.get(name)
+            kept = [row for row in kernel_rows if hidden is None or not hidden(row)]
+            out[name] = errors(fit(base, train, kept, gpu, parameters).profile, test)
     if len(data) > 1:
         for i, (setting, _) in enumerate(data):
             rest = [pair for j, pair in enumerate(data) if j != i]
-            out[f"without {setting.label}"] = errors(fit(base, rest, gemm, gpu, parameters).profile, [data[i]])
+            out[f"without {setting.label}"] = errors(fit(base, rest, kernel_rows, gpu, parameters).profile, [data[i]])
     return out
 
 

@@ -80,6 +80,8 @@ def evaluate(c: Coefficients, of: Iterations) -> Floats:
     tokens = of.prefill_tokens + of.decode_seqs
     distinct, at = np.unique(tokens, return_inverse=True)
     dense = np.array([c.dense_s(int(n)) for n in distinct])[at]
-    mixed = np.where(of.prefill_tokens > 0, c.mixed_factor, 1.0)
-    out = dense + c.prefill_s * of.s2 + c.past_s * of.past + c.context_s * mixed * of.context_tokens
+    prefills = of.prefill_tokens > 0
+    slower = np.where(prefills, c.mixed_factor, 1.0)
+    out = dense + c.prefill_s * of.s2 + c.past_s * of.past + c.context_s * slower * of.context_tokens
+    out += c.mixed_s * (prefills & (of.decode_seqs > 0))
     return np.asarray(out + c.seq_s * (of.prefill_seqs + of.decode_seqs))

@@ -11,7 +11,15 @@ from batchsim.calibrate.schema import Row
 from batchsim.catalog import Gpu, Moe
 
 LEAST_ROWS = 24
-LOW, FIRST, HIGH = (1.0, 0.2, 0.1, 1.0, 0.3), (40.0, 0.7, 0.5, 2.0, 0.9), (400.0, 1.0, 1.0, 8.0, 1.0)
+BOUNDS = {
+    "layer_us": (1.0, 40.0, 400.0),
+    "memory_efficiency": (0.2, 0.7, 1.0),
+    "compute_efficiency": (0.1, 0.5, 1.0),
+    "exponent": (1.0, 2.0, 8.0),
+    "evenness": (0.3, 0.9, 1.0),
+    "evenness_beyond": (0.3, 1.0, 2.0),
+}
+"""Parameter -> least, first guess, most."""
 MOST_TOKENS = 1024
 LEAST_WIDTH = 256
 
@@ -33,7 +41,8 @@ def fit_moe(rows: Sequence[Row], gpu: Gpu, dtype: str) -> tuple[Moe, float, floa
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.log(expert_layer_s(used, gpu, _moe(x))) - np.log(seen))
 
-    found = least_squares(residuals, FIRST, bounds=(LOW, HIGH), loss="soft_l1", f_scale=0.1, x_scale=np.array(FIRST))
+    low, first, high = np.array(list(BOUNDS.values())).T
+    found = least_squares(residuals, first, bounds=(low, high), loss="soft_l1", f_scale=0.1, x_scale=first)
     moe = _moe([float(f"{v:.5g}") for v in found.x])
     off = np.abs(expert_layer_s(used, gpu, moe) / seen - 1) * 100
     return moe, float(off.mean()), float(np.percentile(off, 95))
@@ -45,7 +54,9 @@ def expert_layer_s(rows: Sequence[Row], gpu: Gpu, moe: Moe) -> NDArray[np.float6
     n, k, experts, chosen, tokens, tp = (np.array([float(getattr(row, name)) for row in rows]) for name in names)
     dtype = rows[0].dtype
     weights = 3 * n * k / tp
-    touched = experts * (1 - (1 - chosen / experts) ** (tokens**moe.evenness))
+    beyond = moe.evenness if moe.evenness_beyond is None else moe.evenness_beyond
+    even = np.minimum(tokens, experts / chosen) ** moe.evenness * np.maximum(tokens * chosen / experts, 1) ** beyond
+    touched = experts * (1 - (1 - chosen / experts) ** np.minimum(even, tokens))
     read = touched * weights * (1 if dtype == "fp8" else 2) / (moe.memory_efficiency * gpu.bytes_per_s)
     multiply = 2 * weights * chosen * tokens / (moe.compute_efficiency * gpu.peak_flops(dtype))
     joined = (read**moe.exponent + multiply**moe.exponent) ** (1 / moe.exponent)
@@ -53,7 +64,4 @@ def expert_layer_s(rows: Sequence[Row], gpu: Gpu, moe: Moe) -> NDArray[np.float6
 
 
 def _moe(x: Iterable[float]) -> Moe:
-    layer_us, memory, compute, exponent, evenness = map(float, x)
-    return Moe(
-        layer_us=layer_us, memory_efficiency=memory, compute_efficiency=compute, exponent=exponent, evenness=evenness
-    )
+    return Moe(**dict(zip(BOUNDS, map(float, x), strict=True)))

@@ -41,6 +41,9 @@ class Moe(BaseModel):
     compute_efficiency: float = Field(gt=0, description="share of peak FLOP/s, multiplying experts")
     exponent: float = Field(ge=1, description="of the smooth maximum")
     evenness: float = Field(1.0, gt=0, le=1, description="how evenly experts are chosen: 1 is evenly")
+    evenness_beyond: float | None = Field(
+        None, gt=0, le=2, description="the same, of tokens beyond one choice for every expert; absent: as evenness"
+    )
 
 
 class Profile(Entry):
@@ -66,9 +69,12 @@ class Profile(Entry):
         default_factory=dict, description="GPUs -> measured all-reduce, [bytes, us] points; other counts: the two above"
     )
     activation_factor: float = Field(
-        0.0, ge=0, description="share of the time to move the matrix products' inputs and outputs that nothing hides"
+        0.0, ge=0, description="share of moving the inputs and outputs of products and attention that nothing hides"
     )
     attn_decode_mixed_factor: float = Field(1.0, ge=1, description="decode attention in a step that also prefills")
+    mixed_us_per_layer: float = Field(
+        0.0, ge=0, description="a second attention kernel a layer, in a step that prefills and decodes, us"
+    )
     past_read_factor: float = Field(1.0, ge=0, description="how often a chunk reads its past KV, beside multiplying it")
     elementwise_us_per_layer: float = Field(0.0, ge=0, description="norm, rope and activation kernels a layer, us")
     elementwise_byte_factor: float = Field(0.0, ge=0, description="share of their bytes that reaches memory")

@@ -21,7 +21,7 @@ class FormCost:
     """
 
     __slots__ = (
-        "_about", "_coefficients", "_context_fs", "_context_mixed_fs", "_decode", "_dense", "_past_fs",
+        "_about", "_beside", "_coefficients", "_context_fs", "_context_mixed_fs", "_decode", "_dense", "_mixed_fs", "_past_fs",
         "_past_window_fs", "_range", "_s2_half_fs", "_seq_fs", "_step_fs", "_window", "_window_fs", "_window_mixed_fs",
     )  # fmt: skip
 
@@ -37,11 +37,13 @@ class FormCost:
         self._past_fs = _fs(c.past_s)
         self._context_fs = _fs(c.context_s)
         self._context_mixed_fs = _fs(c.context_s * c.mixed_factor)
+        self._mixed_fs = _fs(c.mixed_s)
         self._window = c.window
         self._window_fs = _fs(c.context_window_s)
         self._window_mixed_fs = _fs(c.context_window_s * c.mixed_factor)
         self._past_window_fs = _fs(c.past_window_s)
         self._dense: dict[int, int] = {}
+        self._beside: dict[int, int] = {}
         self._decode: dict[int, tuple[int, int]] = {}
 
     def price(self, shape: Shape) -> tuple[int, int | None]:
@@ -53,9 +55,9 @@ class FormCost:
             if known is None:
                 known = self._decode_terms(decodes)
             return known[0] + self._context_fs * context, known[1]
-        dense = self._dense.get(tokens + decodes)
+        dense = (self._beside if decodes else self._dense).get(tokens + decodes)
         if dense is None:
-            dense = self._dense_fs(tokens + decodes)
+            dense = self._beside_fs(tokens + decodes) if decodes else self._dense_fs(tokens + decodes)
         each = self._context_mixed_fs
         first = dense + self._s2_half_fs * s2_x2 + self._seq_fs * (prefills + decodes) + each * context
         return first + self._past_fs * past if past else first, each * decodes
@@ -84,6 +86,11 @@ class FormCost:
         fs = self._dense[tokens] = _fs(self._coefficients.dense_s(tokens)) + self._step_fs
         return fs
 
+    def _beside_fs(self, tokens: int) -> int:
+        """Of a step that prefills and decodes."""
+        fs = self._beside[tokens] = self._dense_fs(tokens) + self._mixed_fs
+        return fs
+
     def _decode_terms(self, decodes: int) -> tuple[int, int]:
         """Of a pure decode step: all but its contexts, and its growth."""
         terms = (self._dense_fs(decodes) + self._seq_fs * decodes, self._context_fs * decodes)
@@ -103,6 +110,7 @@ class FormCost:
             first += self._s2_half_fs * s2_x2 + self._past_fs * past
             first += _fs(self._coefficients.prefill_window_s * windowed_s2(tokens, s2_x2, window))
             first += self._past_window_fs * min(past, prefills * window)
+            first += self._mixed_fs if decodes else 0
             full_fs, windowed_fs = self._context_mixed_fs, self._window_mixed_fs
         limit = decodes * window
         if context >= limit:

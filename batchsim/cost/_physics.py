@@ -1,6 +1,7 @@
 """From a GPU's physical parameters, a model and its number formats to the coefficients of an iteration's time.
 
     T = fixed + smoothmax(read(N), token * N) + linear_token * N + prefill * S2 + past * P + context * K + seq * n
+        + mixed, in a step that prefills and decodes
 
 N: prefill tokens + decoding sequences. S2: sum of chunk * (past + chunk/2). P: tokens that chunks find in the cache.
 K: contexts of the decoding sequences, summed. n: sequences in the batch. read(N) is the time to read the weights that N
@@ -34,7 +35,7 @@ class Coefficients:
     """Multiplying the weights, a token."""
     exponent: float
     linear_token_s: float
-    """All-reduce, elementwise kernels, inputs and outputs of the products, a token."""
+    """All-reduce, elementwise kernels, inputs and outputs of the products and of attention, a token."""
     prefill_s: float
     """Prefill attention of the layers without a window, a unit of S2; `prefill_window_s` those with one."""
     prefill_window_s: float
@@ -54,7 +55,10 @@ class Coefficients:
     experts_exponent: float | None = None
     """Of the smooth maximum of the routed experts; None: they are joined with the dense layers."""
     evenness: float = 1.0
+    evenness_beyond: float = 1.0
     slowdown: float = 0.0
+    mixed_s: float = 0.0
+    """Starting a second attention kernel, in a step that prefills and decodes."""
 
     def read_of(self, tokens: int) -> float:
         """Time to read the weights that so many tokens touch: of the experts, those expected to be chosen, seconds.
@@ -66,9 +70,13 @@ class Coefficients:
     def experts_read_of(self, tokens: int) -> float:
         """Time to read the experts that so many tokens are expected to touch, seconds.
 
-        Uneven routing is even routing of fewer tokens: n^evenness of them.
+        Uneven routing is even routing of fewer tokens: n^evenness of them until there is a choice for every expert,
+        (n / that)^evenness_beyond times as many from there on, never more than n.
         """
-        missed: float = (1.0 - self.experts_per_token / self.experts) ** tokens**self.evenness
+        chosen = self.experts_per_token / self.experts
+        load = tokens * chosen
+        even = min(tokens, 1.0 / chosen) ** self.evenness * max(load, 1.0) ** self.evenness_beyond
+        missed: float = (1.0 - chosen) ** min(even, float(tokens))
         return self.read_experts_s * (1.0 - missed)
 
     def sustained(self, tokens: int) -> float:
@@ -151,6 +159,7 @@ def coefficients(
         mixed_factor=profile.attn_decode_mixed_factor,
         allreduce=_allreduce_points(profile, model, tp),
         slowdown=slowdown,
+        mixed_s=model.layers * profile.mixed_us_per_layer * 1e-6,
         **(_experts(moe, model, gpu, tp, dtype) if moe else {}),
     )
 
@@ -162,6 +171,7 @@ def _experts(moe: Moe, model: Model, gpu: Gpu, tp: int, dtype: str) -> dict[str,
         "experts_token_s": 2 * active / (tp * moe.compute_efficiency * gpu.peak_flops(dtype)),
         "experts_exponent": moe.exponent,
         "evenness": moe.evenness,
+        "evenness_beyond": moe.evenness if moe.evenness_beyond is None else moe.evenness_beyond,
     }
 
 
@@ -217,9 +227,10 @@ def _attention_layer(profile: Profile, model: Model, gpu: Gpu, tp: int, kv_dtype
 
 
 def _activation_bytes(model: Model, tp: int, dtype: str) -> float:
-    """Bytes that the matrix products of all layers read and write for a token; those of routed experts left out.
+    """Bytes that matrix products and attention of all layers read and write for a token; routed experts left out.
 
-    Gate and up are one product, so are query, key and value. Inputs are as narrow as the weights, outputs 16 bits.
+    Gate and up are one product, so are query, key and value. Inputs of products are as narrow as the weights, the rest
+    16 bits.
     """
     h, ffn, moe = model.hidden, model.ffn_matrices, model.moe_layers
     if model.kv_lora_rank:
@@ -227,10 +238,12 @@ def _activation_bytes(model: Model, tp: int, dtype: str) -> float:
         value, nope = model.heads * model.v_head_dim / tp, model.heads * model.qk_nope_head_dim / tp
         read = h + query + rank + value
         written = query + nope + model.heads * rope / tp + rank + rope + nope + value + h
+        attention = nope + model.heads * rope / tp + rank + rope + value
     else:
         value, kv = model.heads * model.head_dim / tp, max(1.0, model.kv_heads / tp) * model.head_dim
         read, written = h + value, value + 2 * kv + h
-    read, written = model.layers * read, model.layers * written
+        attention = 2 * value + 2 * kv
+    read, written = model.layers * read, model.layers * (written + attention)
     for layers, width in (
         (model.layers - moe, model.intermediate),
         (moe, model.shared_experts * model.moe_intermediate),

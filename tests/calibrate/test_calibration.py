@@ -63,6 +63,10 @@ def test_the_shipped_profile_is_what_the_shipped_tables_give(gpu: str) -> None:
     for name in fit.PARAMETERS:
         assert getattr(found, name) == pytest.approx(getattr(ours, name), rel=0.02, abs=2e-3), name
     assert found.allreduce_curve == ours.allreduce_curve
+    assert found.mixed_us_per_layer == ours.mixed_us_per_layer
+    assert found.moe is not None
+    assert ours.moe is not None
+    assert found.moe.model_dump() == pytest.approx(ours.moe.model_dump(), rel=0.02)
 
 
 def test_a_profile_goes_through_its_file(tmp_path: Path) -> None:
@@ -112,25 +116,25 @@ def test_mixed_attention_gives_its_factor() -> None:
 
 HELD_OUT = {  # mean error, %, on the shared composed iterations; 95th percentiles stay under 15
     "h100-sxm": {
-        "random": 2.9,
-        "longer than trained": 3.0,
-        "larger batch than trained": 2.5,
-        "trained without mixed": 4.0,
+        "random": 2.5,
+        "longer than trained": 2.5,
+        "larger batch than trained": 1.9,
+        "trained without mixed": 2.5,
     },
     "h200-sxm": {
-        "random": 2.7,
-        "longer than trained": 2.8,
-        "larger batch than trained": 2.4,
-        "trained without mixed": 2.7,
+        "random": 2.3,
+        "longer than trained": 2.4,
+        "larger batch than trained": 2.1,
+        "trained without mixed": 1.8,
     },
     "a100-80-sxm": {
-        "random": 3.6,
-        "longer than trained": 4.3,
-        "larger batch than trained": 3.9,
-        "trained without mixed": 4.2,
+        "random": 3.5,
+        "longer than trained": 4.0,
+        "larger batch than trained": 3.7,
+        "trained without mixed": 3.8,
     },
 }
-LEFT_OUT = {"h100-sxm": 3.4, "h200-sxm": 3.6, "a100-80-sxm": 6.1}
+LEFT_OUT = {"h100-sxm": 3.2, "h200-sxm": 3.5, "a100-80-sxm": 6.0}
 
 
 @pytest.mark.parametrize("gpu", HELD_OUT)
@@ -150,7 +154,8 @@ def test_held_out_errors(data: Path, gpu: str) -> None:
     card = catalog.gpu(gpu)
     settings = [(Setting(catalog.model(name), card, tp), iterations(rows)) for (name, tp), rows in by.items()]
     base = calibration._base(shipped(gpu), card, "test")
-    misses = fit.held_out(base, settings, calibration._gemms(shipped(gpu), "bf16", False), card)
+    kernel_rows = calibration._gemms(shipped(gpu), "bf16", False) + calibration._attentions(shipped(gpu))
+    misses = fit.held_out(base, settings, kernel_rows, card)
     for name, limit in HELD_OUT[gpu].items():
         assert misses[name].mape <= limit, name
         assert misses[name].p95 <= 15, name
@@ -158,26 +163,35 @@ def test_held_out_errors(data: Path, gpu: str) -> None:
 
 
 def test_fp8_is_predicted_from_fp8_measurements() -> None:
-    """fp8 8B and 70B on an H200: within 5 % on average of what fp8 kernels add up to, 5.5 % for 70B on eight GPUs."""
+    """fp8 8B and 70B on an H200: within 5 % on average of what fp8 kernels add up to, each and together."""
     profile = catalog.profile("h200-sxm")
     assert profile is not None
     data = calibration._iterations(shipped("h200-sxm"), catalog.gpu("h200-sxm"), "fp8")
     assert fit.errors(profile, data).mape < 5
     for setting, of in data:
-        assert fit.errors(profile, [(setting, of)]).mape < (5.5 if setting.tensor_parallel == 8 else 5), setting.label
+        assert fit.errors(profile, [(setting, of)]).mape < 5, setting.label
 
 
-@pytest.mark.parametrize("name", ["mixtral-8x7b", "qwen3-30b-a3b"])
+COMPOSED_ELSEWHERE = {  # ms: decode steps at context 1025 as aiconfigurator-core 0.12.0 adds them up, H100, vLLM, bf16
+    "mixtral-8x7b": (10.05, 16.69, 23.52, 32.79, 33.49, 36.68, 41.72, 43.75, 58.21),
+    "qwen3-30b-a3b": (4.68, 5.98, 7.91, 10.49, 12.62, 20.79, 24.18, 28.34, 33.69),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSED_ELSEWHERE)
 def test_experts_are_predicted(name: str) -> None:
-    """Decode steps of 1 to 256 sequences on an H100: within 10 % on average of the measured kernels' sum."""
-    model, kernel, profile = catalog.model(name), kernels(shipped("h100-sxm"), "bf16"), catalog.profile("h100-sxm")
+    """Decode steps of 1 to 256 sequences on an H100, against the step that aiconfigurator-core itself composes.
+
+    Within 10 %, but for 16 sequences of Qwen3, where the table changes the law that its tokens are drawn by: 12 %.
+    """
+    model, profile = catalog.model(name), catalog.profile("h100-sxm")
     assert profile is not None
     rows = [
-        row for row in compose(kernel, kernel, model, 1, "h100-sxm", "bf16")
-        if row.batch in (1, 2, 4, 8, 16, 32, 64, 128, 256) and row.context == 1024 and not row.tokens
-    ]  # fmt: skip
+        Row("iteration", "h100-sxm", "bf16", ms, batch=2**i, context=1024)
+        for i, ms in enumerate(COMPOSED_ELSEWHERE[name])
+    ]
     of = iterations(rows)
     off = np.abs(seconds(profile, Setting(model, catalog.gpu("h100-sxm")), of) / of.time_s - 1)
-    assert len(off) == 9
-    assert off.mean() < 0.1
-    assert np.sort(off)[-3] < 0.1
+    assert off.mean() < 0.05
+    for sequences, miss in zip(of.decode_seqs, off, strict=True):
+        assert miss < (0.12 if (name, sequences) == ("qwen3-30b-a3b", 16) else 0.1), sequences

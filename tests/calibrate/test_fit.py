@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,8 +32,8 @@ SETTINGS = [
 ]
 
 
-def steps(noise: float = 0.0, prefill: bool = True) -> fitting.Data:
-    """Iterations that take exactly what TRUE says, or nearly."""
+def steps(noise: float = 0.0, prefill: bool = True, true: Profile = TRUE) -> fitting.Data:
+    """Iterations that take exactly what `true` says, or nearly."""
     rng = np.random.default_rng(1)
     rows = [
         Row("iteration", "h100-sxm", "bf16", 1.0, batch=b, context=c)
@@ -47,7 +48,7 @@ def steps(noise: float = 0.0, prefill: bool = True) -> fitting.Data:
     out = []
     for setting in SETTINGS:
         of = iterations(rows)
-        time_s = seconds(TRUE, setting, of) * np.exp(noise * rng.standard_normal(len(of)))
+        time_s = seconds(true, setting, of) * np.exp(noise * rng.standard_normal(len(of)))
         out.append((setting, replace(of, time_s=time_s)))
     return out
 
@@ -83,6 +84,33 @@ def test_known_parameters_come_back() -> None:
     for name in fitting.PARAMETERS:
         assert getattr(found.profile, name) == pytest.approx(getattr(TRUE, name), rel=0.01), name
     assert found.unidentified == ()
+
+
+def test_what_mixing_adds_comes_back_from_whole_iterations() -> None:
+    """Steps that prefill and decode take 9 us a layer more: so says a fit that was told to look for it."""
+    true = TRUE.model_copy(update={"mixed_us_per_layer": 9.0})
+    found = fitting.fit(TRUE, steps(true=true), parameters={**fitting.PARAMETERS, **fitting.MIXED_PARAMETER})
+    assert found.profile.mixed_us_per_layer == pytest.approx(9.0, rel=0.01)
+
+
+def test_single_kernels_part_what_iterations_cannot() -> None:
+    """Noisy steps of short chunks say little about attention; decode and prefill attention alone say it within 2 %."""
+    heads: dict[str, Any] = {"heads": 32, "kv_heads": 8, "head_dim": 128}
+    kv_s, flops = 4 * 8 * 128 / (0.86 * 3350e9), 0.44 * 989.4e12
+    kernel_rows = [
+        Row("decode_attention", "h100-sxm", "bf16", (20e-6 + b * c * kv_s + b * 0.2e-6) * 1e3, batch=b, context=c, **heads)
+        for b in (8, 64) for c in (8192, 32768)
+    ] + [
+        Row("prefill_attention", "h100-sxm", "bf16", (15e-6 + 2 * 32 * 128 * c * c / flops) * 1e3, batch=1, tokens=c, **heads)
+        for c in (2048, 8192, 16384)
+    ]  # fmt: skip
+    data = [(setting, of[of.prefill_tokens <= 512]) for setting, of in steps(noise=0.05)]
+    alone = fitting.fit(TRUE, data)
+    found = fitting.fit(TRUE, data, kernel_rows * 4, catalog.gpu("h100-sxm"))
+    assert "attention_prefill_efficiency" in alone.unidentified
+    assert "attention_prefill_efficiency" not in found.unidentified
+    assert found.profile.attention_prefill_efficiency == pytest.approx(0.44, rel=0.02)
+    assert found.profile.attention_decode_efficiency == pytest.approx(0.86, rel=0.02)
 
 
 def test_what_the_data_cannot_say_is_named() -> None:
@@ -145,7 +173,7 @@ def test_expert_kernels_give_their_parameters_back() -> None:
     """Experts of two sizes, timed by known parameters, are predicted within 1 %."""
     card, true = (
         catalog.gpu("h100-sxm"),
-        Moe(layer_us=20, memory_efficiency=0.8, compute_efficiency=0.5, exponent=2, evenness=0.9),
+        Moe(layer_us=20, memory_efficiency=0.8, compute_efficiency=0.5, exponent=2, evenness=0.8, evenness_beyond=1.2),
     )
     rows = [
         Row("moe", card.name, "bf16", 1.0, n=n, k=k, experts=e, experts_per_token=c, tokens=t)

@@ -16,7 +16,10 @@ MEMORY, COMPUTE, PREFILL, DECODE, MIXED = 0.8, 0.7, 0.45, 0.85, 1.6
 
 
 class Physics:
-    """A GPU of known efficiencies: 6 us a kernel, then reading or multiplying, smoothly joined, and input and output."""
+    """A GPU of known efficiencies: 6 us a kernel, then reading or multiplying, smoothly joined, and input and output.
+
+    Beside a chunk decoding takes MIXED times as long, start and all.
+    """
 
     def times_ms(self, task: Row, repeats: int) -> list[float]:
         return [self.ms(task)] * repeats
@@ -30,7 +33,8 @@ class Physics:
         if t.op == "prefill_attention":
             work = 4 * t.heads * t.head_dim * t.batch * t.tokens * (t.past + t.tokens / 2) / (PREFILL * 989.4e12)
             read = t.past * t.batch * 4 * t.kv_heads * t.head_dim / (DECODE * GPU.bytes_per_s)
-            return (6e-6 + work + read) * 1e3
+            moved = 4 * t.batch * t.tokens * (t.heads + t.kv_heads) * t.head_dim / (MEMORY * GPU.bytes_per_s)
+            return (6e-6 + work + read + moved) * 1e3
         if t.op == "decode_attention":
             return (6e-6 + 4 * t.kv_heads * t.head_dim * t.batch * t.context / (DECODE * GPU.bytes_per_s)) * 1e3
         if t.op == "mixed_attention":
@@ -75,6 +79,7 @@ def test_profiling_and_calibrating_finds_the_gpu(tmp_path: Path, name: str) -> N
     assert profile.attention_prefill_efficiency == pytest.approx(PREFILL, rel=0.03)
     assert profile.attention_decode_efficiency == pytest.approx(DECODE, rel=0.03)
     assert profile.attn_decode_mixed_factor == pytest.approx(MIXED, rel=0.02)
+    assert profile.mixed_us_per_layer == pytest.approx(6.0, rel=0.1)
     assert profile.past_read_factor == pytest.approx(1.0, rel=0.1)
     assert found.held_out["random"].mape < 2
     assert found.fp8 is None
