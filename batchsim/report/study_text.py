@@ -289,9 +289,21 @@ def _traffic(whole: Values) -> list[tuple[str, str]]:
     return rows
 
 
+def _lengths(whole: Values) -> str:
+    """How many requests the seeds of the plan were judged on, where they did not all do with what the scenario asks."""
+    counts: Sequence[int] = next(
+        (entry["requests"] for entry in whole["evidence"] if entry["replicas"] == whole["replicas"]), []
+    )
+    if not whole["lengthened"]:
+        return ""
+    shown = " · ".join(f"{count:,}" for count in counts[:8]) + (" …" if len(counts) > 8 else "")
+    return f" ({shown} requests, as many as settle it)"
+
+
 def _provenance(whole: Values, wall_s: float, out: str | None) -> str:
     seeds = ", ".join(map(str, whole["seeds"][:8])) + (" …" if len(whole["seeds"]) > 8 else "")
     where = f"files in {out}" if out else "--out DIR keeps the files"
+    seeds += _lengths(whole)
     far = (
         f" · {percent(whole['extrapolated'])} of the steps outside the calibrated range"
         if whole["extrapolated"]
