@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from batchsim.report.console import duration, figure_words, number, percent
+from batchsim.report.console import duration, figure_words, money, number, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -97,7 +97,7 @@ def answer(whole: Values) -> str:
     rate = f"{number(whole['rate_per_s'])} req/s" if whole["rate_per_s"] is not None else "this traffic"
     if whole["traffic"] is not None:
         rate += " (the busiest window)"
-    cost = "" if whole["cost_per_hour"] is None else f", for ${whole['cost_per_hour']:,.2f} an hour"
+    cost = "" if whole["cost_per_hour"] is None else f", for {money(whole['cost_per_hour'])} an hour"
     serve = "serves" if whole["replicas"] == 1 else "serve"
     text = f"{_count(whole['replicas'], 'replica')} of {hardware} {serve} {rate} with {_met(whole['targets'])}{cost}."
     lost = whole["one_replica_lost"]
@@ -209,7 +209,7 @@ def _options(options: Sequence[Values]) -> RenderableType:
         table.add_row(
             *(_shown(value) for value in entry["point"].values()),
             entry["status"].replace("_", " "), _dash(entry["replicas"]), _dash(entry["gpus"]),
-            "–" if entry["cost_per_hour"] is None else f"${entry['cost_per_hour']:,.2f}", *values,
+            money(entry["cost_per_hour"]), *values,
             number(entry["max_rate_per_s"]), "Pareto" if entry["pareto"] else "",
         )  # fmt: skip
     return table
@@ -248,8 +248,8 @@ def _money(whole: Values) -> list[tuple[str, str]]:
     if whole["cost_per_hour"] is None:
         return []
     each = [("output", whole["cost_per_million_output_tokens"]), ("total", whole["cost_per_million_total_tokens"])]
-    said = " · ".join(f"${value:,.3g} per million {name} tokens" for name, value in each if value is not None)
-    return [("cost", f"${whole['cost_per_hour']:,.2f} an hour · {said} (idle time paid for)")]
+    said = " · ".join(f"{money(value)} per million {name} tokens" for name, value in each if value is not None)
+    return [("cost", f"{money(whole['cost_per_hour'])} an hour · {said} (idle time paid for)")]
 
 
 def _room(whole: Values) -> list[tuple[str, str]]:

@@ -224,14 +224,15 @@ def _complete(found: Sized, fleet: Fleet, replicas: int) -> None:
         fleet.outcomes(replicas - 1)
     if found.traffic is None or found.traffic.rate_per_s is None:
         return
-    found.max_factor, failed = largest_factor(lambda factor: fleet.passes(replicas, factor))
+    found.max_factor, failed = largest_factor(lambda factor: factor <= 1 or fleet.passes(replicas, factor))
     if failed is None:
         found.warnings.append(
             f"the plan holds {found.max_factor:g} times the rate and more: too few requests to find its limit"
         )
     if replicas > 1:
         start = min(1.0, found.max_factor * (replicas - 1) / replicas)
-        found.lost_factor = largest_factor(lambda factor: fleet.passes(replicas - 1, factor), start=start)[0]
+        lost = largest_factor(lambda factor: factor < 1 and fleet.passes(replicas - 1, factor), start=start)
+        found.lost_factor = lost[0]
 
 
 def _warnings(found: Sized) -> list[str]:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from batchsim.report import study_plots, study_text
-from batchsim.report.console import ABSENT, duration, number, percent
+from batchsim.report.console import ABSENT, duration, money, number, percent
 from batchsim.report.document import Block, Cell, Facts, Figure, Page, Prose, Section, Table, Tile, Tone, cell
 from batchsim.report.pages import common
 
@@ -121,8 +121,8 @@ def _tiles(whole: Whole) -> list[Tile]:
         label = _label(name)
         tiles.append(Tile(label, text, f"target {_asked(name, target)}, worst seed", tone))
     if whole["cost_per_hour"] is not None:
-        each = f"{common.money(whole['cost_per_million_output_tokens'])} per million output tokens"
-        tiles.append(Tile("cost", f"{common.money(whole['cost_per_hour'])}/h", each))
+        each = f"{money(whole['cost_per_million_output_tokens'])} per million output tokens"
+        tiles.append(Tile("cost", f"{money(whole['cost_per_hour'])}/h", each))
     if whole["headroom"] is not None:
         tone = "warn" if whole["headroom"] < 0.1 else "plain"
         most = f"up to {number(whole['max_rate_per_s'])} requests/s"
@@ -281,7 +281,7 @@ def alternatives(whole: Whole, found: Plan) -> Section | None:
         rows.append([
             *stubs, cell(one["status"].replace("_", " "), tone="plain" if one["status"] == "plan" else "bad"),
             _count_cell(one["replicas"]), _count_cell(one["gpus"]),
-            cell(common.money(one["cost_per_hour"]), one["cost_per_hour"]), *figures,
+            cell(money(one["cost_per_hour"]), one["cost_per_hour"]), *figures,
             common.number_cell(one["max_rate_per_s"]), cell("★" if one["pareto"] else "", float(one["pareto"])),
         ])  # fmt: skip
     labels = [_label(name) for name in names]
