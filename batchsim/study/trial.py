@@ -234,9 +234,11 @@ def narrow(replicas: int, outcomes: Sequence[Outcome]) -> list[str]:
     if any(run.settled for run in missed) or all(run.settled for run in outcomes):
         return []
     close = [one for run in missed or outcomes for one in run.figures if not one.settled and one.passes != bool(missed)]
-    names = " and ".join(dict.fromkeys(figure_words(one.name) for one in close))
+    names = list(dict.fromkeys(figure_words(one.name) for one in close))
     many = max(run.requests for run in outcomes)
+    verb = ("miss" if missed else "meet") + ("" if len(names) > 1 else "es" if missed else "s")
+    whose = "its target" if len(names) == 1 else "their targets"
     return [
-        f"{replicas:,} replica{'s' * (replicas != 1)}: {names} {'misses' if missed else 'meets'} the target by less than "
-        f"the noise of {many:,} requests; more of them could turn the answer"
+        f"{replicas:,} replica{'s' * (replicas != 1)}: {' and '.join(names)} {verb} {whose} by less than the noise of "
+        f"{many:,} requests: others of the same kind could turn the answer"
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from batchsim.report import html, markdown, pages, study_text
+from batchsim.report import curve_plots, html, markdown, pages, study_text
 from batchsim.report.console import money, number
 from batchsim.report.document import Cell, Page, Section, Table
 from batchsim.report.svg import inline
@@ -144,3 +144,19 @@ def test_money_has_the_same_digits_everywhere() -> None:
     (tile,) = (tile for tile in pages.plan_page(whole).tiles if tile.label == "cost")
     assert tile.note == f"{cost} per million output tokens"
     assert f"{cost} per million output tokens" in dict(study_text._facts_of(whole.to_dict()))["cost"]
+
+
+def test_numbers_stay_with_their_units() -> None:
+    """No line of prose breaks between a number and its unit; names of keys and code are left as they are."""
+    assert html.tied("9.9 % or less, p99 12.6 ms (≤ 15.0 ms) at 25.2 req/s") == (
+        "9.9\u00a0% or less, p99 12.6\u00a0ms (≤\u00a015.0\u00a0ms) at 25.2\u00a0req/s"
+    )
+    assert html.tied("16 seats of 20 steps") == "16 seats of 20 steps"
+
+
+@pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 1)])
+def test_two_seeds_draw_no_band(seeds: int, bands: int) -> None:
+    """A t interval of two seeds hides what it is about; the columns of curve.csv keep it."""
+    line = [{"x": x, "y": x, "y_low": 0.0, "y_high": 9.0 * x, "seeds": seeds} for x in (1.0, 2.0)]
+    ax = curve_plots.latency_throughput({"": [point | {"request_throughput": point["x"]} for point in line]}, "y")
+    assert len(ax.collections) == bands

@@ -189,7 +189,7 @@ def _binds(whole: Whole) -> Section | None:
             partial(study_plots.loads, whole["load_replicas"], whole["replicas"]),
             "The work that must be done at all, whatever the scheduler does.",
         ))  # fmt: skip
-    waited = [f"{name.replace('_', ' ')} {percent(value)}" for name, value in whole["pressure"].items()]
+    waited = [f"{study_plots.resource_words(name)} {percent(value)}" for name, value in whole["pressure"].items()]
     rows = [("waited for", ", ".join(waited))]
     rows += [row for row in study_text._facts_of(whole) if row[0] in ("concurrency", "")]
     if whole["kv_peak_fraction"] is not None:
@@ -286,7 +286,7 @@ def alternatives(whole: Whole, found: Plan) -> Section | None:
         ])  # fmt: skip
     labels = [_label(name) for name in names]
     keys = [key.rpartition(".")[2].replace("_", " ") for key in options[0]["point"]]
-    columns = (*keys, "", "replicas", "GPUs", "cost/h", *labels, "max req/s", "Pareto")
+    columns = (*keys, "status", "replicas", "GPUs", "cost/h", *labels, "max req/s", "Pareto")
     blocks: list[Block] = [Figure(partial(_pareto, found, name)) for name in names] if plans else []
     blocks.append(Table(columns, rows, stubs=len(options[0]["point"])))
     best = ", ".join(f"{key.rpartition('.')[2]} {common.shown(value)}" for key, value in whole["point"].items())
@@ -312,7 +312,7 @@ def _count_cell(value: int | None) -> Cell:
 
 
 def _provenance(whole: Whole, found: Plan, command: str | None) -> Section:
-    facts = [("seeds", ", ".join(map(str, whole["seeds"])) or "none")]
+    facts = [("seeds", (", ".join(map(str, whole["seeds"])) or "none") + study_text._lengths(whole))]
     facts += [row for row in study_text._facts_of(whole) if row[0] in ("lower bound", "cost")]
     if whole["extrapolated"]:
         facts.append(("extrapolated", f"{percent(whole['extrapolated'])} of the steps, outside the calibrated range"))
