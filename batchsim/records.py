@@ -179,7 +179,8 @@ class Records:
     """Everything a run recorded. `end_ns`: the horizon if one was set, else the last event.
 
     kv_blocks_total, block_size: of one replica, the first where they differ (`pools` says all of them).
-    retries: how often a router tried a further replica.
+    retries: how often a router tried a further replica.  stuck: what stood still when the horizon came, with nothing left to
+    happen; None where the run was on its way.
     """
 
     workload: Workload
@@ -196,6 +197,7 @@ class Records:
     pools: tuple[Pool, ...] = ()
     handoffs: Handoffs | None = None
     retries: int = 0
+    stuck: str | None = None
 
     def kv_blocks(self) -> Int64:
         """KV blocks of each replica, by number."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import metadata
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,12 +152,13 @@ def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bo
     recorder = Recorder(log=step_log)
     made = assemble(resolved, workload, recorder, stepwise=stepwise)
     replicas, server = made.replicas, made.server
+    quiet = True  # nothing is left that could happen
     for env, clients in made.worlds:
         clients.start()
-        _until(env, resolved.horizon_ns)
+        quiet = _until(env, resolved.horizon_ns) and quiet
     end_ns = max(replica.last_ns for replica in replicas) if resolved.horizon_ns is None else resolved.horizon_ns
-    stuck = made.stuck() if resolved.horizon_ns is None else None
-    if stuck is not None:
+    stuck = made.stuck() if quiet else None
+    if stuck is not None and resolved.horizon_ns is None:
         raise NoProgress(stuck)
     made.close(end_ns)
     groups = [(replica.engine.number, replica.batch.group) for replica in replicas]
@@ -175,12 +177,16 @@ def _run(resolved: Resolved, workload: Workload, *, step_log: bool, stepwise: bo
         pools=pools(resolved.parts, replicas),
         handoffs=handoffs(server.rows, len(workload)) if isinstance(server, Handoff) else None,
         retries=server.retries if isinstance(server, Fleet) else server.prefill.retries if server is not None else 0,
+        stuck=stuck,
     )
 
 
-def _until(env: Environment, horizon_ns: int | None) -> None:
-    """Run to the end, or to the horizon, at which nothing happens any more."""
+def _until(env: Environment, horizon_ns: int | None) -> bool:
+    """Run to the end, or to the horizon, at which nothing happens any more; whether nothing was left to happen."""
     if horizon_ns is None:
         env.run()
-    elif horizon_ns > 0:
-        env.run(until=Alarm(env, horizon_ns, BEFORE_ALL, lambda _: None))
+        return True
+    left: list[float] = []  # when the next event would come
+    if horizon_ns > 0:
+        env.run(until=Alarm(env, horizon_ns, BEFORE_ALL, lambda _: left.append(env.peek())))
+    return left == [inf]

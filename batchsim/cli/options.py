@@ -73,8 +73,9 @@ def command_line() -> str | None:
     """What was typed, for a report; None where the command line was called from Python."""
     import shlex
 
-    program = Path(sys.argv[0]).name
-    return shlex.join(["batchsim", *sys.argv[1:]]) if program.startswith("batchsim") else None
+    program = Path(sys.argv[0])  # `python -m batchsim` puts the package's own __main__.py there
+    ours = program.name.startswith("batchsim") or (program.name, program.parent.name) == ("__main__.py", "batchsim")
+    return shlex.join(["batchsim", *sys.argv[1:]]) if ours else None
 
 
 def report(folder: Path, page: Any) -> None:

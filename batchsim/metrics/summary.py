@@ -247,6 +247,8 @@ def _warnings(records: Records, result: Mapping[str, Any], stats: Mapping[str, S
             )
         else:
             found.append(f"queue grows without bound: {told}; lower the rate or add replicas")
+    if records.stuck is not None:
+        found.append(f"no progress: {records.stuck}, and nothing was left to happen before the horizon")
     if unfinished := result["censored_requests"]:
         found.append(
             f"{unfinished:,} of {result['submitted']:,} requests were unfinished at the end: latencies are censored, "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from batchsim.report.console import Summary, count, duration, number, percent
+from batchsim.report.console import Summary, count, duration, money, number, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,10 +20,6 @@ class Row:
     key: str
     form: Callable[[Any], str]
     better: int
-
-
-def _money(value: float | None) -> str:
-    return "–" if value is None else f"${value:,.2f}"
 
 
 ROWS = (
@@ -57,7 +53,7 @@ ROWS = (
     Row("steps at budget", "token_bound_fraction", percent, 0),
     Row("steps at seats", "seat_bound_fraction", percent, 0),
     Row("steps short of KV", "kv_bound_fraction", percent, 0),
-    Row("$ per M output", "cost_per_million_output_tokens", _money, -1),
+    Row("$ per M output", "cost_per_million_output_tokens", money, -1),
 )
 CLASS_ROWS = (
     Row("TTFT p99", "p99_ttft_ms", duration, -1),

@@ -171,8 +171,8 @@ def _kv(summary: Summary) -> str:
 
 def _cost(summary: Summary) -> str:
     price = (summary["scenario"].get("price") or {}).get("gpu_hour")
-    text = f"${summary['cost_per_million_output_tokens']:,.2f} per million output tokens"
-    return text + (f" at ${price:,.2f} per GPU-hour" if isinstance(price, int | float) else "")
+    text = f"{money(summary['cost_per_million_output_tokens'])} per million output tokens"
+    return text + (f" at {money(price)} per GPU-hour" if isinstance(price, int | float) else "")
 
 
 def _stability(summary: Summary) -> str:
@@ -228,6 +228,13 @@ def figure_words(name: str) -> str:
 def number(value: float | None) -> str:
     """Three significant digits below a thousand, thousands separated above."""
     return ABSENT if value is None else _three(value)
+
+
+def money(value: float | None) -> str:
+    """`$4.00`; below one, three digits that count: `$0.265`."""
+    if value is None:
+        return ABSENT
+    return f"${value:,.2f}" if value >= 0.9995 or value == 0 else f"${value:.3g}"
 
 
 def count(value: int | None) -> str:

@@ -1,7 +1,7 @@
 """Curves of a sweep: each a function from named lines of points to a matplotlib Axes, yours to change.
 
 A line is a list of mappings with the columns of curve.csv, in the order of its x; `<column>_low` and `_high` are the
-interval over seeds, drawn as a band. Undefined points are gaps.
+interval over seeds, drawn as a band from three seeds on. Undefined points are gaps.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ NAMES = {
     "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E", "offered_rate_per_s": "offered rate (req/s)",
     "request_throughput": "served rate (req/s)", RATE: "offered rate (req/s)",
 }  # fmt: skip
+BAND_SEEDS = 3
+"""Of two seeds a t interval is thirteen times as wide as they lie apart: a band that hides the figure."""
 Labels = list[tuple[float, str, str]]
 
 
@@ -122,7 +124,9 @@ def _line(
         return []
     xs, ys = [entry[x] for entry in known], [factor * entry[y] for entry in known]
     ax.plot(xs, ys, linestyle=style, marker=mark or None, markersize=3.5, color=color, linewidth=1.6)
-    if band and all(entry.get(f"{y}_low") is not None for entry in known):
+    if band and all(
+        entry.get(f"{y}_low") is not None and entry.get("seeds", BAND_SEEDS) >= BAND_SEEDS for entry in known
+    ):
         least = min(ys) / 2  # an interval may reach below 0, where no latency is and a log axis has no place
         low, high = ([max(factor * entry[f"{y}_{end}"], least) for entry in known] for end in ("low", "high"))
         ax.fill_between(xs, low, high, color=color, alpha=0.15, linewidth=0)
@@ -137,6 +141,7 @@ def _target(ax: Axes, limit: float) -> None:
 def _finish(ax: Axes, labels: Labels, x: str, y_label: str) -> None:
     """Axes' names, a log scale where values span more than a factor of 20, and the lines' names at the right edge."""
     ax.set_xlabel(NAMES.get(x, x.rpartition(".")[2].replace("_", " ")))
+    ax.locator_params(axis="x", nbins=7)
     ax.set_ylabel(y_label)
     data = [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.get_lines()]
     values = np.concatenate(data) if data else np.empty(0)
@@ -149,7 +154,7 @@ def _finish(ax: Axes, labels: Labels, x: str, y_label: str) -> None:
     end_labels(ax, labels)
 
 
-def end_labels(ax: Axes, labels: Labels, *, apart: float = 0.068) -> None:
+def end_labels(ax: Axes, labels: Labels, *, apart: float = 0.082) -> None:
     """Names at the right edge beside where their lines end, pushed apart where they would overlap.
 
     labels: (y in data, text, colour).  apart: least distance, in heights of the Axes.

@@ -64,7 +64,11 @@ SUMMARY = (
     Field("resume_hit_tokens", "tokens", "tokens found in the prefix cache at admissions after an eviction"),
     Field("iterations", "", "steps that were executed"),
     Field("gpus", "", "GPUs of all replicas; cost and per-GPU figures use it"),
-    Field("gpu_busy_fraction", "share", "time in steps over duration, averaged over replicas"),
+    Field(
+        "gpu_busy_fraction",
+        "share",
+        "time in steps over duration, mean of replicas; without a step cut by the horizon",
+    ),
     Field("mean_running", "requests", "requests with a seat, averaged over duration"),
     Field("mean_waiting", "requests", "requests in the queue, averaged over duration"),
     Field("kv_blocks_total", "blocks", "KV blocks of one replica that requests can use"),

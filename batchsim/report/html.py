@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ def render(page: Page) -> str:
         loader=PackageLoader("batchsim.report", "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=StrictUndefined,
     )  # fmt: skip
+    environment.filters["tied"] = tied
     environment.tests["kind"] = lambda block, name: type(block).__name__ == name
     numbers = iter(range(1, 10_000))
 
@@ -34,6 +36,14 @@ def render(page: Page) -> str:
         style=(folder / "page.css").read_text(encoding="utf-8"),
         script=(folder / "page.js").read_text(encoding="utf-8"),
     )
+
+
+UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|µs|min|GiB|tok/s|req/s)(?![\w/]))|(?<=[≤≥]) (?=[\d$])")
+
+
+def tied(text: str) -> str:
+    """Prose in which no line breaks between a number and its unit, or a sign and its number."""
+    return UNIT.sub("\u00a0", text)
 
 
 def groups(blocks: list[Block]) -> list[list[Block]]:

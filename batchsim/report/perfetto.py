@@ -31,6 +31,9 @@ _SHAPE = (
     "kv_blocks_used", "preempted",
 )  # fmt: skip
 _COUNTERS = ("running", "waiting", "KV blocks")
+Queue = tuple[Int64, Int64]
+"""(times, requests waiting from each on)."""
+NOBODY: Queue = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +120,23 @@ def _steps(records: Records, start_ns: int, end_ns: int) -> Iterator[str]:
     names = ("replica", "start_ns", "end_ns", "kv_blocks_first", *_SHAPE)
     last: dict[int, tuple[int, ...]] = {}
     idle_from: dict[int, int] = {}
+    queues = _queues(records)
     for block in blocks(len(rows)):
         begins, ends = part(rows, "start_ns", block), part(rows, "end_ns", block)
         inside = np.flatnonzero((ends > start_ns) & (begins < end_ns))
         columns = [part(rows, name, block)[inside].tolist() for name in names]
         for replica, begin, end, blocks_first, *shape in zip(*columns, strict=True):
             fields = dict(zip(_SHAPE, shape, strict=True))
-            if idle_from.get(replica, begin) < begin:
-                yield from _counters(replica, idle_from[replica], (0, last[replica][1], 0), last)
+            if (idle_ns := idle_from.get(replica, start_ns)) < begin:
+                yield from _idle(replica, idle_ns, begin, queues, last)
             yield _event("X", _label(fields), replica, begin, dur=_us(end - begin), args=fields)
             standing = (fields["running"], fields["waiting"])
             yield from _counters(replica, begin, (*standing, blocks_first), last)
             if fields["repeats"] > 1:
                 yield from _counters(replica, end, (*standing, fields["kv_blocks_used"]), last)
             idle_from[replica] = end
-    for replica, end in idle_from.items():
-        yield from _counters(replica, end, (0, last[replica][1], 0), last)
+    for replica in range(records.replicas):
+        yield from _idle(replica, idle_from.get(replica, start_ns), min(end_ns, records.end_ns + 1), queues, last)
 
 
 def _label(fields: dict[str, int]) -> str:
@@ -141,6 +145,43 @@ def _label(fields: dict[str, int]) -> str:
     parts += [f"decode {fields['decode_seqs']}"] if fields["decode_seqs"] else []
     repeats = f" × {fields['repeats']} steps" if fields["repeats"] > 1 else ""
     return (" + ".join(parts) or "evict") + repeats
+
+
+def _idle(
+    replica: int, from_ns: int, to_ns: int, queues: dict[int, Queue], last: dict[int, tuple[int, ...]]
+) -> Iterator[str]:
+    """The counters while a replica is in no step: nobody runs, and whoever waits is counted as they come and go."""
+    times_ns, waiting = queues.get(replica, NOBODY)
+    first, end = np.searchsorted(times_ns, [from_ns, to_ns], side="right").tolist()
+    now = int(waiting[first - 1]) if first else 0
+    yield from _counters(replica, from_ns, (0, now, 0), last)
+    end -= bool(end > first and times_ns[end - 1] == to_ns)  # the step that begins then has its own count
+    for at_ns, many in zip(times_ns[first:end].tolist(), waiting[first:end].tolist(), strict=True):
+        yield from _counters(replica, at_ns, (0, many, 0), last)
+
+
+def _queues(records: Records) -> dict[int, Queue]:
+    """By replica when the number of requests that wait there changes, and to what; none with prefill and decode apart,
+    where a request waits at two."""
+    requests, evictions = records.requests, records.evictions
+    if records.handoffs is not None:
+        return {}
+    left = np.where(requests.finished_ns == NEVER, records.end_ns, requests.finished_ns)
+    gone = np.isin(requests.status, (Status.REJECTED, Status.CANCELLED))
+    left = np.where(gone, requests.arrival_ns + requests.waited_ns + requests.ran_ns, left)
+    sent = np.flatnonzero(submitted(requests))
+    until = np.where(requests.admitted_ns == NEVER, left, requests.admitted_ns)
+    back = np.where(evictions.resumed_ns == NEVER, left[evictions.index], evictions.resumed_ns)
+    begin = np.concatenate([requests.arrival_ns[sent], evictions.evicted_ns])
+    end = np.concatenate([until[sent], back])
+    place = requests.replica[np.concatenate([sent, evictions.index])]
+    return {number: _steps_of(begin[place == number], end[place == number]) for number in range(records.replicas)}
+
+
+def _steps_of(begin: Int64, end: Int64) -> Queue:
+    times, place = np.unique(np.concatenate([begin, end]), return_inverse=True)
+    change = np.bincount(place, np.repeat([1, -1], len(begin)), minlength=len(times))
+    return times, np.cumsum(change).astype(np.int64)
 
 
 def _counters(replica: int, at_ns: int, values: tuple[int, ...], last: dict[int, tuple[int, ...]]) -> Iterator[str]:

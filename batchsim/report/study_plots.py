@@ -230,19 +230,26 @@ def measured_predicted(
     return ax
 
 
+def resource_words(name: str) -> str:
+    """`kv` -> `KV memory`, `token_budget` -> `token budget`."""
+    return {"kv": "KV memory"}.get(name, name.replace("_", " "))
+
+
 def loads(load: Mapping[str, float], replicas: int, *, ax: Axes | None = None) -> Axes:
     """How much of the plan each resource's work takes at least, as a share of its replicas."""
     ax = axes(ax)
     names = sorted(load, key=lambda name: load[name])
     shares = [100 * load[name] / replicas for name in names]
-    ax.barh([name.replace("_", " ") for name in names], shares, color=[GREY] * (len(names) - 1) + [BLUE], height=0.6)
+    words = [resource_words(name) for name in names]
+    ax.barh(words, shares, color=[GREY] * (len(names) - 1) + [BLUE], height=0.6)
     for row, share in enumerate(shares):
         note(ax, f"{share:.3g} %", (share, row), "#000000", offset=(4, -3))
     ax.axvline(100, color=RED, linewidth=1.2, linestyle="--")
+    note(ax, "all there is", (100, 0.02), RED, offset=(-4, 0), coords=("data", "axes fraction"), ha="right")
     ax.set_xlim(0, max(115.0, 1.2 * max(shares)))
     ax.set_xlabel("of what the plan has (%), at perfect batching")
     ax.grid(visible=False, axis="y")
-    ax.set_title(f"{names[-1].replace('_', ' ')} takes the largest part, {shares[-1]:.3g} %", loc="left")
+    ax.set_title(f"{words[-1]} takes the largest part, {shares[-1]:.3g} %", loc="left")
     return ax
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from batchsim.report.console import duration, figure_words, number, percent
+from batchsim.report.console import duration, figure_words, money, number, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -97,7 +97,7 @@ def answer(whole: Values) -> str:
     rate = f"{number(whole['rate_per_s'])} req/s" if whole["rate_per_s"] is not None else "this traffic"
     if whole["traffic"] is not None:
         rate += " (the busiest window)"
-    cost = "" if whole["cost_per_hour"] is None else f", for ${whole['cost_per_hour']:,.2f} an hour"
+    cost = "" if whole["cost_per_hour"] is None else f", for {money(whole['cost_per_hour'])} an hour"
     serve = "serves" if whole["replicas"] == 1 else "serve"
     text = f"{_count(whole['replicas'], 'replica')} of {hardware} {serve} {rate} with {_met(whole['targets'])}{cost}."
     lost = whole["one_replica_lost"]
@@ -209,7 +209,7 @@ def _options(options: Sequence[Values]) -> RenderableType:
         table.add_row(
             *(_shown(value) for value in entry["point"].values()),
             entry["status"].replace("_", " "), _dash(entry["replicas"]), _dash(entry["gpus"]),
-            "–" if entry["cost_per_hour"] is None else f"${entry['cost_per_hour']:,.2f}", *values,
+            money(entry["cost_per_hour"]), *values,
             number(entry["max_rate_per_s"]), "Pareto" if entry["pareto"] else "",
         )  # fmt: skip
     return table
@@ -248,8 +248,8 @@ def _money(whole: Values) -> list[tuple[str, str]]:
     if whole["cost_per_hour"] is None:
         return []
     each = [("output", whole["cost_per_million_output_tokens"]), ("total", whole["cost_per_million_total_tokens"])]
-    said = " · ".join(f"${value:,.3g} per million {name} tokens" for name, value in each if value is not None)
-    return [("cost", f"${whole['cost_per_hour']:,.2f} an hour · {said} (idle time paid for)")]
+    said = " · ".join(f"{money(value)} per million {name} tokens" for name, value in each if value is not None)
+    return [("cost", f"{money(whole['cost_per_hour'])} an hour · {said} (idle time paid for)")]
 
 
 def _room(whole: Values) -> list[tuple[str, str]]:
@@ -289,9 +289,21 @@ def _traffic(whole: Values) -> list[tuple[str, str]]:
     return rows
 
 
+def _lengths(whole: Values) -> str:
+    """How many requests the seeds of the plan were judged on, where they did not all do with what the scenario asks."""
+    counts: Sequence[int] = next(
+        (entry["requests"] for entry in whole["evidence"] if entry["replicas"] == whole["replicas"]), []
+    )
+    if not whole["lengthened"]:
+        return ""
+    shown = " · ".join(f"{count:,}" for count in counts[:8]) + (" …" if len(counts) > 8 else "")
+    return f" ({shown} requests, as many as settle it)"
+
+
 def _provenance(whole: Values, wall_s: float, out: str | None) -> str:
     seeds = ", ".join(map(str, whole["seeds"][:8])) + (" …" if len(whole["seeds"]) > 8 else "")
     where = f"files in {out}" if out else "--out DIR keeps the files"
+    seeds += _lengths(whole)
     far = (
         f" · {percent(whole['extrapolated'])} of the steps outside the calibrated range"
         if whole["extrapolated"]

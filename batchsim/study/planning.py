@@ -13,6 +13,7 @@ from batchsim.errors import InvalidInput, Problem
 from batchsim.scenario.scenario import Scenario
 from batchsim.simulation import versions
 from batchsim.study import grid, sized
+from batchsim.study.noise import TIMES
 from batchsim.study.sized import STATUSES, Sized
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def plan(
     seeds: int = 3,
     window_s: float | None = None,
     gpu_hours: Mapping[str, float] | None = None,
+    longer: int = TIMES,
     progress: Progress | None = None,
 ) -> Plan:
     """The smallest number of replicas, up to `max_replicas`, that meets the scenario's targets on every seed.
@@ -115,11 +117,15 @@ def plan(
     window_s: where the rate varies (a trace, piecewise arrivals), the length of the windows of which the busiest is
     sized; by default a twelfth of the traffic, from a minute to an hour.
     gpu_hours: prices by GPU name, for options that differ in it.
+    longer: a verdict that lies within the noise of its requests is made on more of the same traffic, twice as many at a
+    time, up to so many times; 1: never.
     progress: called with a sentence before each option.
     Raises `InvalidInput`; a model that does not fit is a status of its own.
     """
     if max_replicas < 1:
         raise InvalidInput([Problem("--max-replicas", "must be at least 1", str(max_replicas))])
+    if longer < 1:
+        raise InvalidInput([Problem("--longer", "must be at least 1", str(longer))])
     if window_s is not None and not window_s > 0:
         raise InvalidInput([Problem("--window", "must be above 0 seconds", f"{window_s:g}")])
     began = time.perf_counter()
@@ -130,7 +136,7 @@ def plan(
     for number, (point, changed) in enumerate(zip(points, scenarios, strict=True), 1):
         if progress is not None:
             progress(f"option {number} of {len(points)}: {grid.label(point) or changed.settings.name}")
-        options.append(sized.size_up(changed, point, all_seeds, max_replicas, window_s))
+        options.append(sized.size_up(changed, point, all_seeds, max_replicas, window_s, longer))
     if vary and "gpu" in vary and not gpu_hours and scenario.price is not None:
         options[0].warnings.append("all GPUs are priced alike: give each its own with --gpu-hour NAME=PRICE")
     return Plan(options, max_replicas, time.perf_counter() - began)

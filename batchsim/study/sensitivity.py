@@ -105,7 +105,7 @@ def variants(found: Sized) -> list[Variant]:
     if found.fleet is None or found.traffic is None or found.replicas is None:
         return []
     made = [
-        _tried(found, name, found.scenario, {seed: change(work) for seed, work in found.traffic.workloads.items()})
+        _tried(found, name, found.scenario, {seed: change(work) for seed, work in found.fleet.workloads.items()})
         for name, change in _changes(found).items()
     ]
     made += _prefix_variants(found)
@@ -154,8 +154,8 @@ def in_groups(work: Workload) -> Workload:
 
 def _prefix_variants(found: Sized) -> list[Variant]:
     """Without the prefix hits that the traffic has; with some where it has none and the scheduler can cache."""
-    assert found.traffic is not None
-    workloads = found.traffic.workloads
+    assert found.fleet is not None
+    workloads = found.fleet.workloads
     if any(work.prefixes is not None for work in workloads.values()):
         cut = {seed: replace(work, prefixes=None) for seed, work in workloads.items()}
         return [_tried(found, "no prefix hits", found.scenario, cut)]

@@ -14,10 +14,10 @@ from batchsim.metrics.latency import NS_PER_S
 from batchsim.report.console import duration, figure_words
 from batchsim.scenario.resolve import Resolved
 from batchsim.scenario.scenario import Scenario
-from batchsim.study import bounds, targets
+from batchsim.study import bounds, noise, targets
 from batchsim.study.concurrency import InUse, Room
 from batchsim.study.grid import Point
-from batchsim.study.sizing import largest_factor, smallest
+from batchsim.study.sizing import largest_factor, smallest_settled
 from batchsim.study.targets import Figure, Goal
 from batchsim.study.traffic import (
     Windows,
@@ -28,7 +28,7 @@ from batchsim.study.traffic import (
     window_of,
     windows,
 )
-from batchsim.study.trial import Fleet, Outcome, binding, helps
+from batchsim.study.trial import Fleet, Outcome, binding, helps, narrow
 from batchsim.study.work import drawn
 from batchsim.workload.columns import Workload
 
@@ -118,8 +118,13 @@ class Sized:
         return found
 
 
-def size_up(scenario: Scenario, point: Point, seeds: Sequence[int], max_replicas: int, window_s: float | None) -> Sized:
-    """The smallest fleet of one option. Raises `InvalidInput` for what cannot be planned at all."""
+def size_up(
+    scenario: Scenario, point: Point, seeds: Sequence[int], max_replicas: int, window_s: float | None, times: int
+) -> Sized:
+    """The smallest fleet of one option, each verdict on up to `times` the requests.
+
+    Raises `InvalidInput` for what cannot be planned at all.
+    """
     scenario = _plannable(scenario)
     found = Sized(point, scenario, targets.goals_of(scenario), "plan", warnings=list(scenario.warnings))
     try:
@@ -129,7 +134,8 @@ def size_up(scenario: Scenario, point: Point, seeds: Sequence[int], max_replicas
         return found
     found.traffic = traffic = traffic_of(scenario, one, seeds, window_s)
     found.warnings += [text for text in (*one.warnings, *traffic.warnings) if text not in found.warnings]
-    found.fleet = fleet = Fleet(scenario, found.goals, traffic.workloads)
+    more = noise.longer(scenario, times) if len(traffic.workloads) == len(seeds) else None
+    found.fleet = fleet = Fleet(scenario, found.goals, traffic.workloads, more)
     first = next(iter(traffic.workloads.values()))
     found.work = bounds.work(one, first, traffic.rate_per_s)
     found.floor = _worst([bounds.floor(one, work, found.goals) for work in traffic.workloads.values()])
@@ -137,7 +143,7 @@ def size_up(scenario: Scenario, point: Point, seeds: Sequence[int], max_replicas
         found.status = "infeasible"
         found.reason = "; ".join(_floor_words(figure) for figure in found.floor if not figure.passes)
         return found
-    found.replicas = found.shown = smallest(fleet, found.work.replicas(), max_replicas)
+    found.replicas = found.shown = smallest_settled(fleet, found.work.replicas(), max_replicas)
     if found.replicas is None:
         found.status, found.shown = "over_max_replicas", max_replicas
         found.reason = (
@@ -218,26 +224,29 @@ def _complete(found: Sized, fleet: Fleet, replicas: int) -> None:
         fleet.outcomes(replicas - 1)
     if found.traffic is None or found.traffic.rate_per_s is None:
         return
-    found.max_factor, failed = largest_factor(lambda factor: fleet.passes(replicas, factor))
+    found.max_factor, failed = largest_factor(lambda factor: factor <= 1 or fleet.passes(replicas, factor))
     if failed is None:
         found.warnings.append(
             f"the plan holds {found.max_factor:g} times the rate and more: too few requests to find its limit"
         )
     if replicas > 1:
         start = min(1.0, found.max_factor * (replicas - 1) / replicas)
-        found.lost_factor = largest_factor(lambda factor: fleet.passes(replicas - 1, factor), start=start)[0]
+        lost = largest_factor(lambda factor: factor < 1 and fleet.passes(replicas - 1, factor), start=start)
+        found.lost_factor = lost[0]
 
 
 def _warnings(found: Sized) -> list[str]:
-    assert found.traffic is not None
+    assert found.fleet is not None
     said = []
     for goal in found.goals:
-        fewest = min(int(goal.members(work).sum()) for work in found.traffic.workloads.values())
+        fewest = min(int(goal.members(work).sum()) for work in found.fleet.workloads.values())
         if fewest < goal.samples_needed():
             name = figure_words(goal.figure_name(next(iter(goal.limits_ms))))
             said.append(f"{name} from {fewest:,} requests is not reliable: use at least {goal.samples_needed():,}")
     if found.replicas is not None and any(run.stable is False for run in found.outcomes):
         said.append("the targets are met although the queue still grows: use more requests, or a longer window")
+    for size in [] if found.replicas is None else range(max(1, found.replicas - 1), found.replicas + 1):
+        said += narrow(size, found.fleet.outcomes(size))
     return said
 
 
@@ -253,6 +262,7 @@ def evidence(found: Sized) -> list[dict[str, Any]]:
             "gpus": found.fleet.resolved(replicas).gpus,
             "passes": len(known) == len(found.fleet.seeds) and all(run.passes for run in known.values()),
             "seeds": list(known),
+            "requests": [run.requests for run in known.values()],
             "targets": targets.to_dict([run.figures for run in known.values()]),
             "gpu_busy_fraction": float(np.mean([run.busy_fraction for run in known.values()])),
             "stable": [run.stable for run in known.values()],
@@ -312,6 +322,7 @@ def to_dict(found: Sized) -> dict[str, Any]:
         "concurrency": concurrency(found),
         "traffic": over_time(found),
         "seeds": [] if found.fleet is None else found.fleet.seeds,
+        "lengthened": [] if found.fleet is None else found.fleet.lengthened(),
         "evidence": evidence(found),
         "warnings": found.warnings,
         "scenario": found.scenario.to_dict(),

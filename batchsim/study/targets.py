@@ -20,6 +20,7 @@ from batchsim.metrics.slo import TARGETS
 from batchsim.metrics.ticks import max_itl_ns
 from batchsim.records import Records
 from batchsim.scenario.scenario import Scenario
+from batchsim.study.noise import settled
 from batchsim.workload.columns import Workload
 from batchsim.workload.description import Mix, Slo
 
@@ -58,12 +59,14 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One target's figure in one run. value None: infinitely late (a latency), or nobody to judge."""
+    """One target's figure in one run. value None: infinitely late (a latency), or nobody to judge. settled: `passes` is
+    further from turning than the noise of that many requests reaches."""
 
     name: str
     value: float | None
     limit: float
     passes: bool
+    settled: bool = True
 
     @property
     def ratio(self) -> float | None:
@@ -116,9 +119,11 @@ def judged(
             for target, limit in goal.limits_ms.items():
                 sample = values_ns[target][mine & gaps if target in ("tpot_ms", "itl_ms") else mine]
                 value = percentile(sample, goal.percentile)
-                passes = value is None or value <= round(limit * NS_PER_MS)
+                most_ns = round(limit * NS_PER_MS)
+                passes = value is None or value <= most_ns
+                clear = settled(sample > most_ns, 1 - goal.percentile / 100)
                 shown = None if value is None or np.isinf(value) else value / NS_PER_MS
-                found.append(Figure(goal.figure_name(target), shown, limit, passes))
+                found.append(Figure(goal.figure_name(target), shown, limit, passes, clear))
         else:
             assert goal.attainment is not None
             good = mine.copy()
@@ -129,7 +134,8 @@ def judged(
             total = int(mine.sum())
             share = int(good.sum()) / total if total else None
             passes = share is None or share >= goal.attainment
-            found.append(Figure(goal.figure_name(""), share, goal.attainment, passes))
+            clear = settled(~good[mine], 1 - goal.attainment)
+            found.append(Figure(goal.figure_name(""), share, goal.attainment, passes, clear))
     return tuple(found)
 
 
@@ -162,8 +168,13 @@ def percentile(values: Float64, percent: float) -> float | None:
 
 
 def to_dict(figures: Sequence[Sequence[Figure]]) -> dict[str, Any]:
-    """Figures of several seeds as plain values: by name the limit and one value a seed (null: infinitely late)."""
+    """Figures of several seeds as plain values: by name the limit, one value a seed (null: infinitely late), and whether
+    that is further from the limit than its noise reaches."""
     return {
-        figure.name: {"limit": figure.limit, "per_seed": [seed[place].value for seed in figures]}
+        figure.name: {
+            "limit": figure.limit,
+            "per_seed": [seed[place].value for seed in figures],
+            "settled": [seed[place].settled for seed in figures],
+        }
         for place, figure in enumerate(figures[0])
     }

@@ -13,10 +13,12 @@ from batchsim.metrics import throughput
 from batchsim.metrics.latency import completed, submitted
 from batchsim.metrics.stable import stability
 from batchsim.metrics.throughput import span_of
+from batchsim.report.console import figure_words
 from batchsim.scenario.resolve import Resolved, resolve
 from batchsim.scenario.scenario import Scenario
 from batchsim.simulation import Run, simulate
 from batchsim.study.bounds import RESOURCES, budget_of, seats_of
+from batchsim.study.noise import Longer
 from batchsim.study.targets import Figure, Goal, figures_of
 from batchsim.study.traffic import faster
 from batchsim.workload.columns import Workload
@@ -31,6 +33,7 @@ class Outcome:
     """
 
     figures: tuple[Figure, ...]
+    requests: int
     stable: bool | None
     seconds: float
     completed: int
@@ -52,6 +55,12 @@ class Outcome:
         return all(figure.passes for figure in self.figures)
 
     @property
+    def settled(self) -> bool:
+        """Whether that is further from turning than the run's own noise reaches: one clear miss is enough."""
+        missed = [figure for figure in self.figures if not figure.passes]
+        return any(figure.settled for figure in missed) if missed else all(figure.settled for figure in self.figures)
+
+    @property
     def tightness(self) -> float:
         """The largest figure over its limit; infinite where one is."""
         ratios = [figure.ratio for figure in self.figures]
@@ -59,13 +68,22 @@ class Outcome:
 
 
 class Fleet:
-    """One option of a plan: sizes of it are simulated when asked for, each size, rate and seed once."""
+    """One option of a plan: sizes of it are simulated when asked for, each size, rate and seed once.
 
-    def __init__(self, scenario: Scenario, goals: Sequence[Goal], workloads: Mapping[int, Workload]) -> None:
+    longer: where a seed's requests are continued from when they do not settle a verdict. From then on that seed's runs
+    at the rate asked for are the longer ones, at every size; runs at other rates stay with the requests given.
+    """
+
+    def __init__(
+        self, scenario: Scenario, goals: Sequence[Goal], workloads: Mapping[int, Workload], longer: Longer | None = None
+    ) -> None:
         self.scenario = scenario
         self.goals = tuple(goals)
-        self.workloads = workloads  # by seed
+        self.workloads = dict(workloads)  # by seed
         self.runs = 0
+        self._given = dict(workloads)
+        self._longer = longer
+        self._times = dict.fromkeys(workloads, 1)
         self._sizes: dict[int, Resolved] = {}
         self._known: dict[tuple[int, float, int], Outcome] = {}
 
@@ -83,10 +101,10 @@ class Fleet:
     def outcome(self, replicas: int, seed: int, factor: float = 1.0) -> Outcome:
         """What happens with that many replicas when requests come `factor` times as fast."""
         key = (replicas, factor, seed)
-        if key not in self._known:
+        workload = self.workloads[seed] if factor == 1 else faster(self._given[seed], factor)
+        if key not in self._known or self._known[key].requests != len(workload):
             self.runs += 1
-            run = simulate(self.resolved(replicas), workload=faster(self.workloads[seed], factor))
-            self._known[key] = outcome_of(run, self.goals)
+            self._known[key] = outcome_of(simulate(self.resolved(replicas), workload=workload), self.goals)
         return self._known[key]
 
     def outcomes(self, replicas: int, factor: float = 1.0) -> list[Outcome]:
@@ -95,7 +113,23 @@ class Fleet:
 
     def passes(self, replicas: int, factor: float = 1.0) -> bool:
         """Whether every seed meets every target; the first that does not ends the search, so the tightest go first."""
-        return all(self.outcome(replicas, seed, factor).passes for seed in self._tightest_first(replicas))
+        return all(self._judged(replicas, seed, factor).passes for seed in self._tightest_first(replicas))
+
+    def _judged(self, replicas: int, seed: int, factor: float) -> Outcome:
+        """The run of a seed; at the rate asked for on as many more requests as settle it, as far as there are."""
+        found = self.outcome(replicas, seed, factor)
+        while factor == 1 and not found.settled and self._lengthen(seed):
+            found = self.outcome(replicas, seed)
+        return found
+
+    def _lengthen(self, seed: int) -> bool:
+        """Twice the requests of a seed, if there are."""
+        more = None if self._longer is None else self._longer(seed, 2 * self._times[seed])
+        if more is None:
+            return False
+        self._times[seed] *= 2
+        self.workloads[seed] = more
+        return True
 
     def _tightest_first(self, replicas: int) -> list[int]:
         """The seeds, those furthest above their limits at the rate asked for in front, as far as they were run."""
@@ -105,6 +139,10 @@ class Fleet:
     def known(self, replicas: int) -> dict[int, Outcome]:
         """The runs of a size at the rate asked for, by seed."""
         return {seed: self._known[replicas, 1.0, seed] for seed in self.seeds if (replicas, 1.0, seed) in self._known}
+
+    def lengthened(self) -> list[int]:
+        """The seeds whose requests did not do and were continued."""
+        return [seed for seed in self.seeds if self._times[seed] > 1]
 
     def broken(self) -> list[Outcome]:
         """The runs at a higher rate than asked for that miss a target."""
@@ -123,6 +161,7 @@ def outcome_of(run: Run, goals: Sequence[Goal]) -> Outcome:
     stay = requests.finished_ns[done] - requests.arrival_ns[done]
     return Outcome(
         figures=figures_of(records, goals),
+        requests=len(records.workload),
         stable=stability(records).stable,
         seconds=span.ns / 1e9,
         completed=int(done.sum()),
@@ -187,3 +226,19 @@ def helps(name: str, resolved: Resolved) -> str:
         else "",
     }
     return str(said[name])
+
+
+def narrow(replicas: int, outcomes: Sequence[Outcome]) -> list[str]:
+    """A sentence where more requests could turn what these runs of a size, one a seed, say; else none."""
+    missed = [run for run in outcomes if not run.passes]
+    if any(run.settled for run in missed) or all(run.settled for run in outcomes):
+        return []
+    close = [one for run in missed or outcomes for one in run.figures if not one.settled and one.passes != bool(missed)]
+    names = list(dict.fromkeys(figure_words(one.name) for one in close))
+    many = max(run.requests for run in outcomes)
+    verb = ("miss" if missed else "meet") + ("" if len(names) > 1 else "es" if missed else "s")
+    whose = "its target" if len(names) == 1 else "their targets"
+    return [
+        f"{replicas:,} replica{'s' * (replicas != 1)}: {' and '.join(names)} {verb} {whose} by less than the noise of "
+        f"{many:,} requests: others of the same kind could turn the answer"
+    ]

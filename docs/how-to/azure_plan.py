@@ -16,12 +16,16 @@ from matplotlib.figure import Figure
 import batchsim as bs
 from batchsim import catalog
 from batchsim.report import plots, study_plots
+from batchsim.report.console import duration
+from batchsim.scenario import resolve
 from batchsim.simulation import simulate
-from batchsim.study import sensitivity
+from batchsim.study import bounds, sensitivity
 from batchsim.study.planning import Plan
 from batchsim.study.sized import Sized
+from batchsim.study.targets import goals_of
 from batchsim.study.traffic import window_of, windows
 from batchsim.study.work import drawn
+from batchsim.workload.columns import Workload
 
 HERE = Path(__file__).parent
 PAGE = HERE / "plan-azure-conversation.md"
@@ -124,10 +128,7 @@ def _needed(found: Sized, tpot_ms: float, stretch: float) -> str:
 def between_table() -> str:
     """p99 TPOT of two h100-sxm at 20 req/s, from the drawn shape to the trace's busiest window, a change a line."""
     shape = base().replace({"replicas": 2})
-    path = Path(os.environ["BATCHSIM_DATA"], "data", "traces", "AzureLLMInferenceTrace_conv.csv")
-    trace = shape.replace({"workload": {"kind": "trace", "path": str(path), "format": "azure", "speedup": 2.74}})
-    whole = drawn(trace)
-    window = window_of(whole, windows(whole, None, (1.0, 3.0)))
+    trace, window = busiest()
     lengths = {
         f"workload.{name}": {"kind": "lognormal", "mean": float(column.mean()), "p99": float(np.percentile(column, 99))}
         for name, column in (("prompt_tokens", window.prompt_tokens), ("output_tokens", window.output_tokens))
@@ -145,7 +146,48 @@ def between_table() -> str:
     return "| requests | p99 TPOT of two h100-sxm |\n|---|---|\n" + "".join(rows)
 
 
-TABLES = {"shape": shape_table, "doubt": doubt_table, "between": between_table}
+def floor_table() -> str:
+    """p99 TPOT of each GPU when a request has it to itself: no number of replicas goes below."""
+    lines = ["| GPU | p99 TPOT on an idle replica |\n", "|---|---|\n"]
+    for gpu in PRICES:
+        case = base().replace({"gpu": gpu})
+        (floor,) = (one for one in bounds.floor(resolve(case), drawn(case), goals_of(case)) if "tpot" in one.name)
+        lines.append(f"| {gpu} | {duration(floor.value)} |\n")
+    return "".join(lines)
+
+
+def sensitivity_table() -> str:
+    """The plan of two h100-sxm under other traffic and other step times, as its report has it."""
+    lines = ["| change | p99 TTFT | p99 TPOT | replicas needed |\n", "|---|---|---|---|\n"]
+    for one in sensitivity.variants(bs.plan(base()).best):
+        figures = " | ".join(duration(figure.value) for figure in one.figures)
+        lines.append(f"| {one.name} | {figures} | {one.needs or 'more than tried'} |\n")
+    return "".join(lines)
+
+
+def busiest() -> tuple[bs.Scenario, Workload]:
+    """The trace at the page's speed, and the requests of its busiest window."""
+    path = Path(os.environ["BATCHSIM_DATA"], "data", "traces", "AzureLLMInferenceTrace_conv.csv")
+    trace = base().replace({"workload": {"kind": "trace", "path": str(path), "format": "azure", "speedup": 2.74}})
+    whole = drawn(trace)
+    return trace.replace({"replicas": 2}), window_of(whole, windows(whole, None, (1.0, 3.0)))
+
+
+def window_table() -> str:
+    """Lengths of the busiest window."""
+    _, window = busiest()
+    lines = ["| window, tokens | mean | p50 | p90 | p99 |\n", "|---|---|---|---|---|\n"]
+    for name, lengths in (("prompt", window.prompt_tokens), ("output", window.output_tokens)):
+        figures = [lengths.mean(), *np.percentile(lengths, (50, 90, 99))]
+        lines.append(f"| {name} | " + " | ".join(f"{round(float(value)):,}" for value in figures) + " |\n")
+    return "".join(lines)
+
+
+TABLES = {
+    "shape": shape_table, "doubt": doubt_table, "between": between_table, "floor": floor_table,
+    "sensitivity": sensitivity_table, "window": window_table,
+}  # fmt: skip
+OF_THE_TRACE = ("between", "window")
 
 
 def main() -> None:
@@ -153,7 +195,7 @@ def main() -> None:
     for name, figure in (("azure-costs", costs()), ("azure-rates", rates())):
         figure.savefig(HERE / "images" / f"{name}.png", dpi=100)
     text = PAGE.read_text(encoding="utf-8")
-    known = [name for name in TABLES if name != "between" or os.environ.get("BATCHSIM_DATA")]
+    known = [name for name in TABLES if name not in OF_THE_TRACE or os.environ.get("BATCHSIM_DATA")]
     PAGE.write_text(
         BLOCK.sub(lambda part: part[1] + TABLES[part[2]]() + part[4] if part[2] in known else part[0], text),
         encoding="utf-8",

@@ -5,27 +5,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 
-from batchsim.cli import main
+from tests.docs.pinned import DOCS, ROOT, held, shows_what_is_printed
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-WRITE = bool(os.environ.get("BATCHSIM_WRITE_DOCS"))
 LISTS = re.compile(r"(<!-- pages: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-SHOWN = re.compile(r"```sh\n(batchsim [^\n]*)\n```\n\n```text\n(.*?)```", re.DOTALL)
-VARIES = re.compile(r"(?:simulated|planned) +.*(?:\n {6,}.*)*")
-
-
-def held(path: Path, wanted: str) -> None:
-    """The file must say this; it is written where that is asked for."""
-    if WRITE:
-        path.write_text(wanted, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == wanted
 
 
 def titled(folder: str) -> str:
@@ -54,15 +41,6 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What a command prints, stderr first; the times that it took are left out."""
-    with pytest.raises(SystemExit):
-        main(command.split()[1:])
-    out = capsys.readouterr()
-    text = VARIES.sub("", out.err + out.out)
-    return "".join(f"{line.rstrip()}\n" for line in text.rstrip().splitlines())
-
-
 def test_the_tutorial_shows_what_its_commands_print(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,10 +48,4 @@ def test_the_tutorial_shows_what_its_commands_print(
     page = DOCS / "tutorial" / "first-run.md"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
-    text = page.read_text(encoding="utf-8")
-    assert len(SHOWN.findall(text)) == 7
-
-    def again(part: re.Match[str]) -> str:
-        return f"```sh\n{part[1]}\n```\n\n```text\n{printed(part[1], capsys)}```"
-
-    held(page, SHOWN.sub(again, text))
+    assert shows_what_is_printed(page, capsys) == 7

@@ -22,6 +22,27 @@ def test_no_progress_is_found_out(name: str, stepwise: bool) -> None:
         simulate(scenario(given), stepwise=stepwise)
 
 
+@pytest.mark.parametrize("name", ["NeverAdmits", "WaitsForever", "ForgetsTheRunning"])
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_standing_still_until_a_horizon_is_said(name: str, stepwise: bool) -> None:
+    """With a horizon the run ends there, keeps who is left over, and warns that nothing was left to happen."""
+    kind = f"tests.laws.outside:{name}"
+    given = base(scheduler={"kind": kind}, workload=listed([(0, 9, 3), (4, 9, 3)]), horizon_s=5.0)
+    found = simulate(scenario(given), stepwise=stepwise)
+    assert found.summary["running_at_end"] + found.summary["waiting_at_end"] == 2
+    assert any(text.startswith(f"no progress: scheduler '{kind}' stands still") for text in found.summary["warnings"])
+
+
+@pytest.mark.parametrize("kind", ["static", "vllm"])
+def test_a_run_that_a_horizon_cuts_is_not_called_stuck(kind: str) -> None:
+    """Steps under way, and a batch that waits by the clock, are progress."""
+    scheduler = {"kind": kind} | ({"batch_size": 8, "max_wait_ms": 1e5} if kind == "static" else {})
+    given = base(scheduler=scheduler, workload=listed([(0, 9, 900), (4, 9, 900), (6000, 9, 3)]), horizon_s=0.05)
+    found = simulate(scenario(given))
+    assert found.records.stuck is None
+    assert found.summary["running_at_end"] + found.summary["waiting_at_end"] == 2
+
+
 def test_thrashing_beside_a_request_that_gets_on_is_progress() -> None:
     """A long prompt evicted again and again while an older request takes its tokens: vLLM does so, and ends.
 

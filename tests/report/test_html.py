@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from batchsim.report import html, markdown, pages
+from batchsim.report import curve_plots, html, markdown, pages, study_text
+from batchsim.report.console import money, number
 from batchsim.report.document import Cell, Page, Section, Table
 from batchsim.report.svg import inline
 from batchsim.simulation import simulate
+from batchsim.study import plan
 from tests.report.pages import NAMES, made
-from tests.study.given import small
+from tests.study.given import one_at_a_time, small
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -119,3 +121,42 @@ def test_commands_write_both_files(tmp_path: Path) -> None:
     for path in html.write(tmp_path, made("compare")):
         assert path.stat().st_size > 1000
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.md"]
+
+
+def test_a_run_says_offered_where_it_means_offered() -> None:
+    """The answer never calls the offered rate served; a closed loop or burst counts its requests."""
+    run = simulate(small())
+    offered = number(run.summary["offered_rate_per_s"])
+    assert pages.run_page(run).answer.startswith(f"{offered} requests a second are offered and kept up with")
+    lengths = {"kind": "fixed", "tokens": 30}
+    workload = {"requests": 30, "arrivals": {"kind": "burst"}, "prompt_tokens": lengths, "output_tokens": lengths}
+    burst = small(workload=workload)
+    assert pages.run_page(simulate(burst)).answer.startswith("30 requests are served")
+
+
+def test_money_has_the_same_digits_everywhere() -> None:
+    """Below one, three digits that count: the tile of a plan says what its table says."""
+    assert [money(value) for value in (None, 0, 0.26543, 0.0404, 0.9999, 4.0, 1234.5)] == [
+        "–", "$0.00", "$0.265", "$0.0404", "$1.00", "$4.00", "$1,234.50",
+    ]  # fmt: skip
+    whole = plan(one_at_a_time(requests=300, rate_per_s=3.0, ttft_ms=2000.0), seeds=1)
+    cost = money(whole.to_dict()["cost_per_million_output_tokens"])
+    (tile,) = (tile for tile in pages.plan_page(whole).tiles if tile.label == "cost")
+    assert tile.note == f"{cost} per million output tokens"
+    assert f"{cost} per million output tokens" in dict(study_text._facts_of(whole.to_dict()))["cost"]
+
+
+def test_numbers_stay_with_their_units() -> None:
+    """No line of prose breaks between a number and its unit; names of keys and code are left as they are."""
+    assert html.tied("9.9 % or less, p99 12.6 ms (≤ 15.0 ms) at 25.2 req/s") == (
+        "9.9\u00a0% or less, p99 12.6\u00a0ms (≤\u00a015.0\u00a0ms) at 25.2\u00a0req/s"
+    )
+    assert html.tied("16 seats of 20 steps") == "16 seats of 20 steps"
+
+
+@pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 1)])
+def test_two_seeds_draw_no_band(seeds: int, bands: int) -> None:
+    """A t interval of two seeds hides what it is about; the columns of curve.csv keep it."""
+    line = [{"x": x, "y": x, "y_low": 0.0, "y_high": 9.0 * x, "seeds": seeds} for x in (1.0, 2.0)]
+    ax = curve_plots.latency_throughput({"": [point | {"request_throughput": point["x"]} for point in line]}, "y")
+    assert len(ax.collections) == bands

@@ -94,7 +94,7 @@ def test_a_plan_of_slower_steps_is_the_plan_at_a_higher_rate() -> None:
     """Sensitivity to step times: the figures of steps 10 % slower are those of a cost model 10 % slower, run."""
     from batchsim.study import sensitivity
 
-    found = plan(one_at_a_time(requests=300, rate_per_s=3.0, ttft_ms=3000.0), seeds=1).best
+    found = plan(one_at_a_time(requests=300, rate_per_s=3.0, ttft_ms=3000.0), seeds=1, longer=1).best
     slow = one_at_a_time(requests=300, rate_per_s=3.0, ttft_ms=3000.0).replace({"cost_model.base_ms": 11.0})
     assert found.replicas is not None
     run = simulate(slow.replace({"replicas": found.replicas}))

@@ -17,7 +17,10 @@ from batchsim.errors import InvalidInput
 from batchsim.records import Records
 from batchsim.report import perfetto
 from batchsim.report.perfetto import Window, states, write_trace
+from batchsim.scenario import scenario
+from batchsim.simulation import simulate
 from tests.metrics.naive import Rules, random_rows, run
+from tests.study.given import given as plain
 
 Event = dict[str, Any]
 RULES = st.builds(
@@ -167,3 +170,26 @@ def test_a_window_after_the_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="run's end"):
         write_trace(tmp_path / "trace.json", records, Window.parse("1000:2000"))
     assert not list(tmp_path.iterdir())
+
+
+def test_who_waits_is_counted_while_a_replica_idles(tmp_path: Path) -> None:
+    """A static batch of 3 that waits 100 ms: its counter climbs as requests come to an idle replica, and falls when it goes.
+
+    Requests come at 0, 20 and 50 ms; the first batch leaves full at 50 and ends at 61 ms, when nobody waits; the fourth comes
+    at 200 and goes alone, when no arrival is left.
+    """
+    values = plain(
+        scheduler={"kind": "static", "batch_size": 3, "max_wait_ms": 100},
+        cost_model={"kind": "linear", "base_ms": 11, "prefill_token_ms": 0, "decode_seq_ms": 0},
+        workload={"kind": "list", "requests": [
+            {"arrival_ms": at, "prompt_tokens": 5, "output_tokens": 1} for at in (0, 20, 50, 200, 230)
+        ]},
+    )  # fmt: skip
+    records = simulate(scenario(values)).records
+    events = events_of(tmp_path / "trace.json", records)
+    seen = [
+        (event["ts"] / 1000, event["args"]["waiting"])
+        for event in events
+        if event["ph"] == "C" and event["name"] == "waiting"
+    ]
+    assert seen == [(0, 1), (20, 2), (50, 0), (200, 1), (230, 0)]

@@ -11,8 +11,10 @@ from batchsim.metrics import Slo, SummaryContext, e2e_ns, summary, ttft_ns
 from batchsim.metrics.itl import pooled_gaps
 from batchsim.records import Records
 from batchsim.report import plots, trace_plots
+from batchsim.study.work import drawn
 from batchsim.workload import traces
 from tests.metrics.naive import Rules, random_rows, run
+from tests.study.given import small
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -91,8 +93,7 @@ def test_a_traces_picture_is_its_rate_and_lengths(tmp_path: Path, rows: int) -> 
     work = traces.read(file).workload
     assert trace_plots.write_trace_figure(tmp_path / "trace.png", work).read_bytes().startswith(b"\x89PNG")
     bars = trace_plots.arrival_rate(work).patches[0].get_data()
-    covered = work.arrival_ns / 1e9 < bars.edges[-1]
-    assert float((bars.values * np.diff(bars.edges)).sum()) == pytest.approx(int(covered.sum()))
+    assert float((bars.values * np.diff(bars.edges)).sum()) == pytest.approx(rows)
     assert f"≤ {(rows + 1) / 2:,.0f} tokens in, ≤ 7 out" in trace_plots.length_cdf(work).get_title(loc="left")
 
 
@@ -154,3 +155,19 @@ def test_the_queue_is_seen_while_a_batch_fills() -> None:
     area = float((np.asarray(values)[:-1] * np.diff(times)).sum())
     assert area == pytest.approx(records.requests.waited_ns.sum() / 1e9)
     assert area > 0
+
+
+@pytest.mark.parametrize(
+    ("last_s", "edges", "rates"),
+    [(2.75, [0, 1, 2, 2.75], [1, 1, 2 / 0.75]), (2.25, [0, 1, 2.25], [1, 3 / 1.25]), (0.5, [0, 1], [3])],
+)
+def test_the_last_stretch_of_a_trace_is_drawn(last_s: float, edges: list[float], rates: list[float]) -> None:
+    """Every arrival is in a bar: a rest of half a stretch or more is one of its own, a shorter one joins the one before."""
+    starts = [0.5, 1.5] if last_s > 1 else [0.0]
+    arrivals = [*starts, last_s, last_s]
+    listed = [{"arrival_ms": 1000 * at, "prompt_tokens": 5, "output_tokens": 2} for at in arrivals]
+    work = drawn(small(workload={"kind": "list", "requests": listed}))
+    bars = trace_plots.arrival_rate(work).patches[0].get_data()
+    assert bars.edges.tolist() == edges
+    assert bars.values.tolist() == pytest.approx(rates)
+    assert sum(bars.values * np.diff(bars.edges)) == pytest.approx(len(arrivals))

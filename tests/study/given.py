@@ -54,3 +54,20 @@ def one_at_a_time(requests: int = 2_000, rate_per_s: float = 10.0, ttft_ms: floa
     )
     values["scheduler"]["max_num_seqs"] = 1
     return scenario(values)
+
+
+def one_step(ttft_ms: float, rate_per_s: float = 10.0, requests: int = 20_000, **workload: Any) -> Scenario:
+    """Case C02 in one step a request: service takes exactly 1 s, so TTFT is the wait and 1,000 ms."""
+    values = given(
+        cost_model={"kind": "linear", "base_ms": 1000, "prefill_token_ms": 0, "decode_seq_ms": 0},
+        slo={"ttft_ms": ttft_ms, "percentile": 99},
+        workload={
+            "requests": requests,
+            "arrivals": {"kind": "poisson", "rate_per_s": rate_per_s},
+            "prompt_tokens": {"kind": "fixed", "tokens": 1},
+            "output_tokens": {"kind": "fixed", "tokens": 1},
+        }
+        | workload,
+    )
+    values["scheduler"]["max_num_seqs"] = 1
+    return scenario(values)

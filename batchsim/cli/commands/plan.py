@@ -22,6 +22,10 @@ def command(
     window: Annotated[
         float | None, typer.Option("--window", metavar="S", help="Seconds of the windows a varying rate is cut into.")
     ] = None,
+    longer: Annotated[
+        int,
+        typer.Option("--longer", metavar="N", help="Up to N times the requests where a verdict is within its noise."),
+    ] = 8,
     gpu_hour: Annotated[
         list[str] | None,
         typer.Option("--gpu-hour", metavar="GPU=PRICE", help="A price of its own for a GPU of --vary."),
@@ -44,7 +48,7 @@ def command(
 
     found = plan(
         base, max_replicas=max_replicas, vary=axes, seeds=seeds, window_s=window, gpu_hours=prices,
-        progress=progress.say(quiet),
+        longer=longer, progress=progress.say(quiet),
     )  # fmt: skip
     whole = found.to_dict()
     options.warn(whole["warnings"], quiet)

@@ -58,13 +58,6 @@ def targets_text(targets: Mapping[str, float]) -> str:
     return " and ".join(f"{TARGETS[key]} ≤ {duration(limit)}" for key, limit in targets.items()) or "their targets"
 
 
-def money(value: float | None) -> str:
-    """`$0.33`; small amounts with two digits that count."""
-    if value is None:
-        return ABSENT
-    return f"${value:,.2f}" if value >= 0.1 or value == 0 else f"${value:.2g}"
-
-
 def provenance(
     scenario: Values,
     versions: Values,

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from batchsim.report import study_plots, study_text
-from batchsim.report.console import ABSENT, duration, number, percent
+from batchsim.report.console import ABSENT, duration, money, number, percent
 from batchsim.report.document import Block, Cell, Facts, Figure, Page, Prose, Section, Table, Tile, Tone, cell
 from batchsim.report.pages import common
 
@@ -121,8 +121,8 @@ def _tiles(whole: Whole) -> list[Tile]:
         label = _label(name)
         tiles.append(Tile(label, text, f"target {_asked(name, target)}, worst seed", tone))
     if whole["cost_per_hour"] is not None:
-        each = f"{common.money(whole['cost_per_million_output_tokens'])} per million output tokens"
-        tiles.append(Tile("cost", f"{common.money(whole['cost_per_hour'])}/h", each))
+        each = f"{money(whole['cost_per_million_output_tokens'])} per million output tokens"
+        tiles.append(Tile("cost", f"{money(whole['cost_per_hour'])}/h", each))
     if whole["headroom"] is not None:
         tone = "warn" if whole["headroom"] < 0.1 else "plain"
         most = f"up to {number(whole['max_rate_per_s'])} requests/s"
@@ -189,7 +189,7 @@ def _binds(whole: Whole) -> Section | None:
             partial(study_plots.loads, whole["load_replicas"], whole["replicas"]),
             "The work that must be done at all, whatever the scheduler does.",
         ))  # fmt: skip
-    waited = [f"{name.replace('_', ' ')} {percent(value)}" for name, value in whole["pressure"].items()]
+    waited = [f"{study_plots.resource_words(name)} {percent(value)}" for name, value in whole["pressure"].items()]
     rows = [("waited for", ", ".join(waited))]
     rows += [row for row in study_text._facts_of(whole) if row[0] in ("concurrency", "")]
     if whole["kv_peak_fraction"] is not None:
@@ -281,12 +281,12 @@ def alternatives(whole: Whole, found: Plan) -> Section | None:
         rows.append([
             *stubs, cell(one["status"].replace("_", " "), tone="plain" if one["status"] == "plan" else "bad"),
             _count_cell(one["replicas"]), _count_cell(one["gpus"]),
-            cell(common.money(one["cost_per_hour"]), one["cost_per_hour"]), *figures,
+            cell(money(one["cost_per_hour"]), one["cost_per_hour"]), *figures,
             common.number_cell(one["max_rate_per_s"]), cell("★" if one["pareto"] else "", float(one["pareto"])),
         ])  # fmt: skip
     labels = [_label(name) for name in names]
     keys = [key.rpartition(".")[2].replace("_", " ") for key in options[0]["point"]]
-    columns = (*keys, "", "replicas", "GPUs", "cost/h", *labels, "max req/s", "Pareto")
+    columns = (*keys, "status", "replicas", "GPUs", "cost/h", *labels, "max req/s", "Pareto")
     blocks: list[Block] = [Figure(partial(_pareto, found, name)) for name in names] if plans else []
     blocks.append(Table(columns, rows, stubs=len(options[0]["point"])))
     best = ", ".join(f"{key.rpartition('.')[2]} {common.shown(value)}" for key, value in whole["point"].items())
@@ -312,7 +312,7 @@ def _count_cell(value: int | None) -> Cell:
 
 
 def _provenance(whole: Whole, found: Plan, command: str | None) -> Section:
-    facts = [("seeds", ", ".join(map(str, whole["seeds"])) or "none")]
+    facts = [("seeds", (", ".join(map(str, whole["seeds"])) or "none") + study_text._lengths(whole))]
     facts += [row for row in study_text._facts_of(whole) if row[0] in ("lower bound", "cost")]
     if whole["extrapolated"]:
         facts.append(("extrapolated", f"{percent(whole['extrapolated'])} of the steps, outside the calibrated range"))

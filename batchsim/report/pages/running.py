@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from batchsim.report import plots, study_plots
 from batchsim.report.comparison import dominant
-from batchsim.report.console import count, duration, header, number, percent
+from batchsim.report.console import count, duration, header, money, number, percent
 from batchsim.report.document import Block, Facts, Figure, Page, Section, Table, Tile, Tone, cell
 from batchsim.report.pages import common
 
@@ -59,21 +59,30 @@ def run_page(run: Run, *, command: str | None = None) -> Page:
 def _answer(summary: common.Values, targets: dict[str, float]) -> tuple[str, Tone]:
     if not summary["completed"]:
         return f"None of the {summary['submitted']:,} requests completed.", "bad"
-    offered = f"{summary['submitted']:,} requests are" if summary["submitted"] != 1 else "A single request is"
-    if summary["offered_rate_per_s"] is not None:
-        offered = f"{number(summary['offered_rate_per_s'])} requests a second are"
     if summary["stable"] is False:
-        served = number(summary["served_rate_per_s"])
-        return f"{offered} too many: {served} are served, and the queue grows for as long as they come.", "bad"
+        offered, served = (number(summary[f"{name}_rate_per_s"]) for name in ("offered", "served"))
+        told = f"{offered} requests a second are too many: {served} are served"
+        return f"{told}, and the queue grows for as long as they come.", "bad"
+    served = _served(summary)
     latencies = f"p99 TTFT {duration(summary['p99_ttft_ms'])}"
     if summary["p99_tpot_ms"] is not None:
         latencies += f", p99 TPOT {duration(summary['p99_tpot_ms'])}"
     attained = summary["slo_attainment"]
     if attained is None:
-        return f"{offered} served with {latencies}.", "plain"
+        return f"{served} with {latencies}.", "plain"
     tone: Tone = "good" if attained >= 0.99 else "warn" if attained >= 0.9 else "bad"
     within = f"{percent(attained)} within {common.targets_text(targets)}"
-    return f"{offered} served, {within}: {latencies}.", tone
+    return f"{served}, {within}: {latencies}.", tone
+
+
+def _served(summary: common.Values) -> str:
+    """How much came and was answered."""
+    if summary["offered_rate_per_s"] is not None:
+        return f"{number(summary['offered_rate_per_s'])} requests a second are offered and kept up with"
+    done, sent = summary["completed"], summary["submitted"]
+    if sent == 1:
+        return "A single request is served"
+    return f"{done:,} requests are served" if done == sent else f"{done:,} of {sent:,} requests are served"
 
 
 def _tiles(summary: common.Values, targets: dict[str, float]) -> list[Tile]:
@@ -94,7 +103,7 @@ def _tiles(summary: common.Values, targets: dict[str, float]) -> list[Tile]:
         )
     )
     if summary["cost_per_million_output_tokens"] is not None:
-        tiles.append(Tile("cost", common.money(summary["cost_per_million_output_tokens"]), "per million output tokens"))
+        tiles.append(Tile("cost", money(summary["cost_per_million_output_tokens"]), "per million output tokens"))
     tiles.append(
         Tile("batch", number(summary["mean_running"]), f"running on average, {number(summary['mean_waiting'])} waiting")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from batchsim.report import curve_plots
 from batchsim.report.console import ABSENT, duration, number, percent
 from batchsim.report.document import Block, Cell, Figure, Page, Section, Table, Tile, Tone, cell
 from batchsim.report.pages import common
@@ -88,10 +89,21 @@ def _short(key: str) -> str:
     return key.rpartition(".")[2].replace("_", " ")
 
 
+def _words(line: str) -> str:
+    """A line's name, `max_num_batched_tokens 512`, so that it can be broken."""
+    return line.replace("_", " ")
+
+
 def _named(whole: dict[str, Any]) -> str:
-    """What the names of the lines are values of."""
+    """What the names of the lines are values of, and what the bands are."""
     others = [key for key in whole["over"] if key != whole["x_key"]]
-    return f"Lines by {_short(others[0])}." if len(others) == 1 else ""
+    seeds = len(whole["seeds"])
+    said = [f"Lines by {_short(others[0])}."] if len(others) == 1 else []
+    if seeds >= curve_plots.BAND_SEEDS:
+        said.append(f"Bands: {whole['interval']} over {seeds} seeds.")
+    elif seeds > 1:
+        said.append(f"No bands: {seeds} seeds say little of how far they scatter.")
+    return " ".join(said)
 
 
 def _grid(whole: dict[str, Any]) -> str:
@@ -118,7 +130,9 @@ def _answer(whole: dict[str, Any], rates: dict[str, float]) -> str:
         text = f"Most is served at {at}: {number(top['request_throughput'])} requests a second"
     text += f", p99 TTFT {duration(top.get('p99_ttft_ms'))}, p99 TPOT {duration(top.get('p99_tpot_ms'))}."
     if rates:
-        said = ", ".join(f"{name + ' ' if name else ''}{number(rate)} a second" for name, rate in rates.items())
+        said = ", ".join(
+            f"{number(rate)} a second{f' with {_words(name)}' if name else ''}" for name, rate in rates.items()
+        )
         text += f" The queue starts to grow at {said}."
     return text
 
@@ -132,9 +146,9 @@ def _tiles(whole: dict[str, Any], rates: dict[str, float]) -> list[Tile]:
         tiles.append(Tile("most goodput", f"{number(max(good))} /s", "within all targets"))
     for name, entry in whole["knees"].items():
         if entry is not None:
-            note = f"{name + ': ' if name else ''}p99 E2E {duration(entry['p99_e2el_ms'])}"
+            note = f"{_words(name) + ': ' if name else ''}p99 E2E {duration(entry['p99_e2el_ms'])}"
             tiles.append(Tile("knee", f"{number(entry['request_throughput'])} /s", note))
-    tiles += [Tile("saturation", f"{number(rate)} /s", name or "to 1 %") for name, rate in rates.items()]
+    tiles += [Tile("saturation", f"{number(rate)} /s", _words(name) or "to 1 %") for name, rate in rates.items()]
     growing = sum(entry["stable"] is False for entry in entries)
     if growing:
         tiles.append(Tile("points overloaded", str(growing), f"of {len(entries)}: their queue grows", "warn"))
@@ -144,7 +158,7 @@ def _tiles(whole: dict[str, Any], rates: dict[str, float]) -> list[Tile]:
 def _knees(whole: dict[str, Any]) -> str:
     said = []
     for name, entry in whole["knees"].items():
-        label = f"{name}: " if name else ""
+        label = f"{_words(name)}: " if name else ""
         if entry is not None:
             rate = number(entry["request_throughput"])
             said.append(f"{label}beyond {rate} requests a second latency grows faster than throughput.")
