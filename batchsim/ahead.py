@@ -71,13 +71,14 @@ def launch(replica: Replica, now_ns: int, now_fs: int, planned: Planned, *, sing
     first_fs, growth_fs = replica.price(shape)
     replica.shape, replica.verdict, replica.busy = shape, planned.verdict, True
     replica.start_ns, replica.start_fs, replica.first_fs = now_ns, now_fs, first_fs
-    replica.waiting_then = planned.waiting
+    replica.waiting_then = replica.waiting_first = planned.waiting
     replica.growth_fs = 0
     if not (single or growth_fs is None or replica.stepwise or planned.verdict is ONCE or shape.prefill_seqs):
         replica.growth_fs = growth_fs
         ticks = _ticks_ahead(replica, planned)
         if ticks:
             replica.ticks, replica.flown = ticks, None
+            replica.waiting_then = len(replica.batch.queue)  # as the plans after this one will see it
             replica.end_fs = now_fs + replica.duration_fs(ticks)
             return replica.alarm_or_end(now_ns)
     return _launch_one(replica, now_ns, planned)

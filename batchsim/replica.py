@@ -66,7 +66,8 @@ class Replica:
         self.verdict: Verdict | Until = ONCE
         self.start_ns = self.start_fs = self.end_fs = self.first_fs = self.growth_fs = 0
         self.ticks = 1
-        self.waiting_then = 0
+        self.waiting_then = 0  # when the step or run started; late arrivals come on top
+        self.waiting_first = 0  # when the first step of a run was planned ahead
         self.late: list[int] = []  # arrivals during a deaf run
         self.evicted = 0  # in plans that came to nothing
         self.evicted_for_nothing: list[tuple[Request, int]] = []  # by the last of them made ahead, not yet logged
@@ -358,7 +359,9 @@ class Replica:
             if group.fresh:
                 first_end_ns = (self.start_fs + self.first_fs + HALF_NS) // FS_PER_NS
         waiting = self.waiting_then
-        if self.late:
+        if self._ahead and ticks == 1:
+            waiting = self.waiting_first
+        elif self.late:
             waiting += self.late_by(ticks - 2 if self._ahead else ticks - 1)
             if not self._ahead:
                 self.late.clear()

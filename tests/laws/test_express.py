@@ -12,22 +12,26 @@ from hypothesis import strategies as st
 from batchsim.errors import NoProgress
 from batchsim.express import Lane, LaneAhead, road
 from batchsim.metrics.ticks import max_itl_ns
+from batchsim.records import Iterations
 from batchsim.simulation import simulate
 from tests.laws.laws import same_results
 from tests.laws.scenarios import COSTS, ENGINES, base, build, listed, open_loops, traffic
 
-OFFERS = ["vllm"]
-"""Schedulers that offer it."""
-QUICK = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck), print_blob=True)
-LONG = settings(QUICK, max_examples=1500)
+QUICK = settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck), print_blob=True)
+LONG = settings(QUICK, max_examples=5000)
 
 
 @st.composite
 def lists(draw: st.DrawFn, longest: int) -> dict[str, Any]:
     """Requests on a grid that ends of steps hit, in groups and apart."""
     time = st.sampled_from([0, 10, 20, 20.1, 21, 30, 55, 110, 300, 301.5, 900, 2000])
-    row = st.tuples(time, st.integers(1, longest), st.integers(1, 30))
-    return listed(draw(st.lists(row, min_size=1, max_size=25)))
+    one = st.tuples(time, st.integers(1, longest), st.integers(1, 30), st.sampled_from([None, 0, 3]))
+    rows = draw(st.lists(one, min_size=1, max_size=25))
+    found = listed([row[:3] for row in rows])
+    for request, (*_, more) in zip(found["requests"], rows, strict=True):
+        if more is not None:  # a declared limit: that it asks for, or some more
+            request["max_tokens"] = request["output_tokens"] + more
+    return found
 
 
 @st.composite
@@ -39,7 +43,7 @@ def drawn(draw: st.DrawFn, longest: int) -> dict[str, Any]:
 
 
 @st.composite
-def lanes(draw: st.DrawFn) -> dict[str, Any]:
+def lanes(draw: st.DrawFn, ahead: bool) -> dict[str, Any]:
     """Scenarios of one replica whose clients send by the clock; seats, budget and blocks often run short."""
     block = draw(st.sampled_from([1, 4, 16]))
     longest = draw(st.sampled_from([8, 60, 300]))
@@ -47,8 +51,8 @@ def lanes(draw: st.DrawFn) -> dict[str, Any]:
     budget = max(seats, draw(st.sampled_from([16, longest, longest + 2, 64, 512, 8192])))
     few = -(-(longest + 30) // block)
     scheduler = {
-        "kind": draw(st.sampled_from(OFFERS)), "max_num_seqs": seats, "max_num_batched_tokens": budget,
-        "enable_prefix_caching": draw(st.booleans()), "async_scheduling": draw(st.booleans()),
+        "kind": "vllm", "max_num_seqs": seats, "max_num_batched_tokens": budget,
+        "enable_prefix_caching": draw(st.booleans()), "async_scheduling": ahead,
         "watermark": draw(st.sampled_from([0.0, 0.0, 0.1])),
         "enable_chunked_prefill": draw(st.sampled_from([True, True, False])),
     }  # fmt: skip
@@ -86,24 +90,35 @@ def compare(given: dict[str, Any], patience: int) -> int:
         fast = simulate(scenario)
     same_results(fast, plain)
     assert np.array_equal(max_itl_ns(fast.records), max_itl_ns(plain.records))
-    for name in ("prefill_tokens", "prefill_s2_x2", "preempted"):
-        assert getattr(fast.records.iterations, name).sum() == getattr(plain.records.iterations, name).sum(), name
+    rows_agree(fast.records.iterations, plain.records.iterations)
     return taken
 
 
+def rows_agree(fast: Iterations, plain: Iterations) -> None:
+    """Each row stands for whole steps, and its last step is that which ended then."""
+    key = [f"{replica}@{end_ns}" for replica, end_ns in zip(plain.replica.tolist(), plain.end_ns.tolist(), strict=True)]
+    place = {step: row for row, step in enumerate(key)}
+    last = [place[f"{replica}@{end}"] for replica, end in zip(fast.replica.tolist(), fast.end_ns.tolist(), strict=True)]
+    for name in ("running", "waiting", "kv_blocks_used", "decode_seqs", "prefill_tokens", "prefill_s2_x2", "preempted"):
+        assert np.array_equal(getattr(fast, name), getattr(plain, name)[last]), name
+    assert fast.repeats.sum() == len(plain)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
 @QUICK
-@given(given=lanes(), patience=st.sampled_from([0, 0, 3, 32]))
-def test_express_is_the_plain_path(given: dict[str, Any], patience: int) -> None:
-    """Every request's times and counts, every gap between tokens, and the summary."""
-    event(f"taken {min(compare(given, patience), 4)} times")
+@given(data=st.data(), patience=st.sampled_from([0, 0, 3, 32]))
+def test_express_is_the_plain_path(ahead: bool, data: st.DataObject, patience: int) -> None:
+    """Every request's times and counts, every gap between tokens, every row, and the summary."""
+    event(f"taken {min(compare(data.draw(lanes(ahead)), patience), 4)} times")
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ahead", [False, True])
 @LONG
-@given(given=lanes(), patience=st.sampled_from([0, 0, 3, 32]))
-def test_express_is_the_plain_path_at_length(given: dict[str, Any], patience: int) -> None:
-    """The same ten thousand times: `pytest -m slow tests/laws/test_express.py`."""
-    compare(given, patience)
+@given(data=st.data(), patience=st.sampled_from([0, 0, 3, 32]))
+def test_express_is_the_plain_path_at_length(ahead: bool, data: st.DataObject, patience: int) -> None:
+    """The same thousands of times: `pytest -m slow tests/laws/test_express.py`."""
+    compare(data.draw(lanes(ahead)), patience)
 
 
 @pytest.mark.parametrize("ahead", [False, True])
