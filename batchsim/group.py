@@ -15,6 +15,7 @@ import numpy as np
 
 from batchsim.compact import Int64
 from batchsim.records import NEVER
+from batchsim.repeats import blocks_opened
 from batchsim.request import Clock, Request
 
 NOBODY = 1 << 62
@@ -232,14 +233,7 @@ class DecodeGroup:
 
     def blocks_after(self, ticks: int) -> int:
         """Blocks that `ticks` further ticks open, after the one being planned."""
-        full, rest = divmod(ticks, self._block)
-        blocks = full * self._counted
-        if rest:
-            high = -(self.clock.ticks + 1) % self._block + 1  # residues high - 1, high - 2, …, modulo the block
-            low = high - rest
-            residues = self._residues
-            blocks += sum(residues[low:high]) if low >= 0 else sum(residues[:high]) + sum(residues[low:])
-        return blocks
+        return blocks_opened(self._residues, self._counted, self.clock.ticks + 1, ticks)
 
     def ticks_that_fit(self, free: int, ticks: int) -> int:
         """Of `ticks` further ticks after the one being planned, how many find their blocks in `free`."""

@@ -9,7 +9,7 @@ LONGEST_FS = 4 * 10**18
 
 
 def duration_fs(ticks: int, first: int, growth: int) -> int:
-    """Of `ticks` steps, the first of which lasts `first`."""
+    """How long `ticks` steps last, the first of which lasts `first`."""
     return ticks * first + growth * (ticks * (ticks - 1) // 2)
 
 
@@ -28,3 +28,17 @@ def ticks_reaching(target: int, first: int, growth: int) -> int:
     while ticks * first + growth * (ticks * (ticks - 1) // 2) < target:
         ticks += 1
     return ticks
+
+
+def blocks_opened(residues: list[int], members: int, tick: int, ticks: int) -> int:
+    """KV blocks that the members of a decode group open in `ticks` ticks, the first of which follows tick `tick`.
+
+    residues: how many of their contexts, less the clock, have each residue modulo the block size.
+    """
+    full, rest = divmod(ticks, len(residues))
+    blocks = full * members
+    if rest:
+        high = -tick % len(residues) + 1  # residues high - 1, high - 2, …, modulo the block
+        low = high - rest
+        blocks += sum(residues[low:high]) if low >= 0 else sum(residues[:high]) + sum(residues[low:])
+    return blocks

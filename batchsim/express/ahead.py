@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from batchsim.ahead import Planned
 from batchsim.cost.model import Shape
-from batchsim.express.road import HALF_NS, TURN, Comer, Rider, Road
+from batchsim.express.road import HALF_NS, TURN, Comer, Rider, Road, run_until, work_of
 from batchsim.group import NOBODY
 from batchsim.recorder import pack_iteration
 from batchsim.records import FS_PER_NS
-from batchsim.repeats import LONGEST_FS, ticks_reaching
+from batchsim.repeats import LONGEST_FS, blocks_opened
 from batchsim.scheduler import ONCE
 from batchsim.step import Chunk
 
@@ -96,13 +96,9 @@ class LaneAhead(Road):
                 continue
             # what the next plan may take, seen before anything happens
             here = size + len(prompts_now)
-            tokens = need = 0
-            if waiting:
-                for _, _, prompt, _, _ in waiting:
-                    tokens += prompt
-                    need += -(-prompt // block)
-                if tokens + here > budget or here + len(waiting) >= seats:
-                    break
+            tokens, _, need = work_of(waiting, block)
+            if waiting and (tokens + here > budget or here + len(waiting) >= seats):
+                break
             if need + here + spare > pool.free:
                 break
             if not ready:  # nobody was here: this step is planned at its start
@@ -113,10 +109,7 @@ class LaneAhead(Road):
                 ready = True
                 continue
             if prompts_now or waiting or running != size or decodes != size:
-                tokens = squares = 0
-                for _, _, prompt, _, _ in prompts_now:
-                    tokens += prompt
-                    squares += prompt * prompt
+                tokens, squares, _ = work_of(prompts_now, block)
                 first_fs = price(_new(Shape, (tokens, squares, 0, len(prompts_now), decodes, context)))[0]
                 end_fs = now_fs + first_fs
                 end_ns = (end_fs + HALF_NS) // FS_PER_NS
@@ -152,24 +145,12 @@ class LaneAhead(Road):
                 repeats = riders[0][0] - ticks
                 if growth_fs is None or repeats == 1:
                     repeats, growth_fs = 1, 0
-                lasts_fs = repeats * first_fs + growth_fs * (repeats * (repeats - 1) // 2)
-                end_fs = now_fs + lasts_fs
-                end_ns = (end_fs + HALF_NS) // FS_PER_NS
-                if end_ns > due_ns and repeats > 1:
-                    repeats = ticks_reaching(due_ns * FS_PER_NS - HALF_NS - now_fs, first_fs, growth_fs)
-                    lasts_fs = repeats * first_fs + growth_fs * (repeats * (repeats - 1) // 2)
-                    end_fs = now_fs + lasts_fs
-                    end_ns = (end_fs + HALF_NS) // FS_PER_NS
-                if end_ns >= stop_ns or lasts_fs > LONGEST_FS:
+                repeats, end_fs, end_ns = run_until(now_fs, first_fs, growth_fs, repeats, due_ns)
+                if end_ns >= stop_ns or end_fs - now_fs > LONGEST_FS:
                     break
                 need = 0
                 if repeats > 1:
-                    full, rest = divmod(repeats - 1, block)
-                    need = full * size
-                    if rest:
-                        high = -(ticks + 1) % block + 1
-                        low = high - rest
-                        need += sum(residues[low:high]) if low >= 0 else sum(residues[:high]) + sum(residues[low:])
+                    need = blocks_opened(residues, size, ticks + 1, repeats - 1)
                     if need + size + spare > pool.free:
                         break
                     take(need)
@@ -200,8 +181,7 @@ class LaneAhead(Road):
                         need -= 1
             context += decodes * (ticks + 1)
             prompts_now, waiting = waiting, []
-            for _, _, prompt, _, _ in prompts_now:
-                need += -(-prompt // block)
+            need += work_of(prompts_now, block)[2]
             take(need)
             running, used = size + len(ended) + len(prompts_now), total - pool.free
             ready = decodes > 0 or bool(prompts_now)
@@ -240,7 +220,6 @@ class LaneAhead(Road):
             step.chunks[request.index] = Chunk(request, prompt, 0)
             step.dirty = True
         batch.planning = False
-        tokens = sum(prompt for _, _, prompt, _, _ in coming.prompts)
-        squares = sum(prompt * prompt for _, _, prompt, _, _ in coming.prompts)
+        tokens, squares, _ = work_of(coming.prompts, batch.block)
         shape = Shape(tokens, squares, 0, len(requests), coming.decodes, coming.context)
         return Planned(ONCE, shape, coming.running, 0, coming.blocks, 0, [], [], requests)

@@ -6,11 +6,11 @@ from heapq import heappop, heappush
 
 from batchsim.ahead import Planned
 from batchsim.cost.model import Shape
-from batchsim.express.road import HALF_NS, TURN, Rider, Road
+from batchsim.express.road import HALF_NS, TURN, Rider, Road, run_until, work_of
 from batchsim.group import NOBODY
 from batchsim.recorder import pack_iteration
 from batchsim.records import FS_PER_NS
-from batchsim.repeats import LONGEST_FS, ticks_reaching
+from batchsim.repeats import LONGEST_FS, blocks_opened
 
 _new = tuple.__new__  # a third of the time of Shape(...) and Rider(...)
 
@@ -53,12 +53,8 @@ class Lane(Road):
                     at += 1
                 due_ns = due_times[at - first]
             if waiting:
-                tokens = squares = 0
-                need = residues[-ticks % block]
-                for _, _, prompt, _, _ in waiting:
-                    tokens += prompt
-                    squares += prompt * prompt
-                    need += -(-prompt // block)
+                tokens, squares, need = work_of(waiting, block)
+                need += residues[-ticks % block]
                 running = size + len(waiting)
                 if tokens + size > budget or running >= seats or need + spare > pool.free:
                     break
@@ -103,33 +99,18 @@ class Lane(Road):
                 repeats = next_end - ticks
                 if growth_fs is None or repeats == 1:
                     repeats, growth_fs = 1, 0
-                    lasts_fs = first_fs
-                else:
-                    lasts_fs = repeats * first_fs + growth_fs * (repeats * (repeats - 1) // 2)
-                end_fs = now_fs + lasts_fs
-                end_ns = (end_fs + HALF_NS) // FS_PER_NS
-                if end_ns > due_ns and repeats > 1:
-                    repeats = ticks_reaching(due_ns * FS_PER_NS - HALF_NS - now_fs, first_fs, growth_fs)
-                    lasts_fs = repeats * first_fs + growth_fs * (repeats * (repeats - 1) // 2)
-                    end_fs = now_fs + lasts_fs
-                    end_ns = (end_fs + HALF_NS) // FS_PER_NS
-                if end_ns >= stop_ns or lasts_fs > LONGEST_FS:
+                repeats, end_fs, end_ns = run_until(now_fs, first_fs, growth_fs, repeats, due_ns)
+                if end_ns >= stop_ns or end_fs - now_fs > LONGEST_FS:
                     break
-                need = opened = residues[-ticks % block]
-                if repeats > 1:
-                    full, rest = divmod(repeats - 1, block)
-                    need += full * size
-                    if rest:
-                        high = -(ticks + 1) % block + 1
-                        low = high - rest
-                        need += sum(residues[low:high]) if low >= 0 else sum(residues[:high]) + sum(residues[low:])
+                need = blocks_opened(residues, size, ticks, repeats)
                 if need > pool.free:
                     break
                 if need:
                     take(need)
                 used = total - pool.free
+                at_first = used - need + residues[-ticks % block]
                 put(pack_iteration(
-                    number, now_ns, end_ns, repeats, 0, 0, size, context, 0, size, 0, used, used - need + opened, 0, ticks,
+                    number, now_ns, end_ns, repeats, 0, 0, size, context, 0, size, 0, used, at_first, 0, ticks,
                     size - len(fresh), size, first_fs, growth_fs, now_fs - now_ns * FS_PER_NS,
                 ))  # fmt: skip
                 if fresh:
@@ -144,8 +125,8 @@ class Lane(Road):
                 continue
             while riders and riders[0][0] <= ticks:
                 rider = heappop(riders)
-                _, _, _, prompt, limit, *_ = rider
-                offset = prompt - 1 - rider[0] + limit
+                end_tick, _, _, prompt, limit, _, _, _, _ = rider
+                offset = prompt - 1 + limit - end_tick
                 size -= 1
                 offsets -= offset
                 residues[offset % block] -= 1

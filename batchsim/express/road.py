@@ -11,6 +11,7 @@ import numpy as np
 from batchsim.feed import Feed, Plain
 from batchsim.group import NOBODY
 from batchsim.records import FS_PER_NS, NEVER
+from batchsim.repeats import duration_fs, ticks_reaching
 from batchsim.request import Request
 from batchsim.scheduler import Express
 
@@ -70,6 +71,27 @@ class Sender(Protocol):
     def read_ahead(self, at: int) -> None:
         """Those before place `at` of the feed have been taken."""
         ...
+
+
+def run_until(now_fs: int, first_fs: int, growth_fs: int, repeats: int, due_ns: int) -> tuple[int, int, int]:
+    """Of a run of up to `repeats` steps that starts now, those up to the one in which somebody comes: (repeats, end_fs, end_ns)."""
+    end_fs = now_fs + duration_fs(repeats, first_fs, growth_fs)
+    end_ns = (end_fs + HALF_NS) // FS_PER_NS
+    if end_ns > due_ns and repeats > 1:
+        repeats = ticks_reaching(due_ns * FS_PER_NS - HALF_NS - now_fs, first_fs, growth_fs)
+        end_fs = now_fs + duration_fs(repeats, first_fs, growth_fs)
+        end_ns = (end_fs + HALF_NS) // FS_PER_NS
+    return repeats, end_fs, end_ns
+
+
+def work_of(prompts: list[Comer], block: int) -> tuple[int, int, int]:
+    """(tokens, their squares summed, KV blocks) of whole prompts."""
+    tokens = squares = blocks = 0
+    for _, _, prompt, _, _ in prompts:
+        tokens += prompt
+        squares += prompt * prompt
+        blocks += -(-prompt // block)
+    return tokens, squares, blocks
 
 
 class Road:
