@@ -198,8 +198,10 @@ class _Build:
     def _lane(self, replica: Replica, clients: Clients) -> Lane | LaneAhead | None:
         """The replica's express lane, if its scheduler offers one and its memory only counts."""
         scheduler = replica.engine.scheduler
-        terms = attribute(scheduler, "express", None)
-        if terms is None or type(replica.batch.pool) not in (BlockPool, OwnBlocks):
+        offer = attribute(scheduler, "express", None)
+        pool = replica.batch.pool
+        terms = None if offer is None or type(pool) not in (BlockPool, OwnBlocks) else offer(pool.total)
+        if terms is None:
             return None
         kind = LaneAhead if attribute(scheduler, "async_scheduling", False) else Lane
         return kind(replica, clients, terms, self._door.lets_in, ingress_ns=self._resolved.ingress_ns)

@@ -113,9 +113,9 @@ class DecodeGroup:
             self._write_down(request, base)
         request.base = None
 
-    def hand_over(self) -> tuple[int, int, int, list[int]]:
-        """size, ticks, offsets, residues: all members leave at once, and nothing is written down."""
-        handed = self.size, self.clock.ticks, self.offsets, self._residues
+    def hand_over(self) -> tuple[int, int, int]:
+        """size, ticks, offsets: all members leave at once, and nothing is written down."""
+        handed = self.size, self.clock.ticks, self.offsets
         self.size = self.offsets = self._counted = 0
         self._residues = [0] * self._block
         self._ends.clear()

@@ -43,16 +43,27 @@ class Until(NamedTuple):
 
 
 class Express(NamedTuple):
-    """Terms on which a replica need not ask its scheduler: while everybody decodes and all who wait fit in, the next step admits
-    them all, whole, and everybody decodes; when nobody waits, everybody decodes on.
+    """Terms on which a replica need not ask its scheduler, as long as nobody is evicted, rejected or finds a prefix in cache.
 
-    They fit in if fewer than `seats` run then, the step has at most `tokens` tokens, and blocks for it are free and a
-    share `watermark` of all of them besides. With fewer than these the scheduler is asked, so less is always right.
+    In every step everybody past the prompt decodes; then, within `tokens` in all, the prompt under way goes on and the queue is
+    admitted by arrival, each with as much of its prompt as is left of the budget, until seats, budget or blocks run
+    out. Nobody passes a head that does not fit. Where more than `tokens` decode, the scheduler is asked.
     """
 
     seats: int
     tokens: int
-    watermark: float = 0.0
+    chunked: bool = True
+    """Prompts are cut to what is left of the budget; else one that is longer waits."""
+    holds_prompt: bool = False
+    """An admission takes the blocks of the whole prompt; else those of its chunk,"""
+    asks_prompt: bool = True
+    """but only if those of the whole prompt are free."""
+    spare: int = 0
+    """Blocks that an admission leaves free"""
+    spare_alone: bool = False
+    """also where nobody runs."""
+    headroom: int = 0
+    """Blocks that decodes leave free; short of them the scheduler is asked."""
 
 
 class Scheduler(Protocol):
@@ -67,7 +78,7 @@ class Scheduler(Protocol):
     folds_output (False): what an evicted request emitted becomes part of its prompt, to be computed in chunks to the end.
     flows_ahead (False): where steps are planned ahead, FLOW spares it the plan of the next step too.
     oracle (False): it reads output lengths; every result says so.
-    express (None): an `Express` if its terms hold for this scheduler, whatever its state.
+    express(blocks) -> Express | None: the terms on which it need not be asked, with so many KV blocks.
     refuse(request, batch) -> str | None: a reason to reject an arrival that it could never or will not serve.
     pool(tokens, contents) -> BlockPool: its own kind of KV memory, of so many tokens, instead of the engine's blocks.
     concluding(batch, ended): a step is over; called before those who ended leave, whose order it may change.

@@ -8,17 +8,21 @@ itself decodes once more, for nothing.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from batchsim.ahead import Planned
 from batchsim.cost.model import Shape
-from batchsim.express.road import HALF_NS, TURN, Comer, Rider, Road, run_until, work_of
+from batchsim.express.road import HALF_NS, TURN, Comer, Rider, Road, Sender, run_until, work_of
+from batchsim.feed import Plain
 from batchsim.group import NOBODY
 from batchsim.recorder import pack_iteration
 from batchsim.records import FS_PER_NS
 from batchsim.repeats import LONGEST_FS, blocks_opened
-from batchsim.scheduler import ONCE
+from batchsim.scheduler import ONCE, Express
 from batchsim.step import Chunk
+
+if TYPE_CHECKING:
+    from batchsim.replica import Replica
 
 _new = tuple.__new__
 
@@ -34,11 +38,15 @@ class Next(NamedTuple):
 
 
 class LaneAhead(Road):
-    """As `Lane`, one step ahead of the GPU."""
+    """As `Lane`, one step ahead of the GPU, while all who come can be admitted whole."""
+
+    def __init__(self, replica: Replica, sender: Sender, terms: Express, plain: Plain, *, ingress_ns: int) -> None:
+        super().__init__(replica, sender, terms, plain, ingress_ns=ingress_ns)
+        self._longest = min(self._longest, terms.tokens)
 
     def take(self, now_ns: int, now_fs: int, planned: Planned | None = None) -> bool:
         """Take over from the replica, where the step `planned` starts now, or which plans now; as `Lane.take`."""
-        if not self.worth_a_try():
+        if not self.worth_a_try() or not self._fits():
             return False
         coming = None if planned is None else self._coming(planned)
         if coming is None and (planned is not None or self._replica.batch.seats):
@@ -47,6 +55,12 @@ class LaneAhead(Road):
         self._travel(now_ns, now_fs, coming)
         self.judge(self._sender.feed.at - before, carried)
         return True
+
+    def _fits(self) -> bool:
+        """Whether those who wait can all be admitted whole."""
+        batch, terms = self._replica.batch, self._terms
+        tokens = sum(request.prompt_tokens for request in batch.queue.values())
+        return len(batch.seats) + len(batch.queue) < terms.seats and tokens + len(batch.seats) <= terms.tokens
 
     def _coming(self, planned: Planned) -> Next | None:
         """The replica's planned step as the lane's, if it is one that the lane could have planned."""
@@ -67,11 +81,11 @@ class LaneAhead(Road):
         batch, number, put, price = replica.batch, replica.number, replica.put, replica.price
         group, pool, block = batch.group, batch.pool, batch.block
         take, retire, total, seats, budget = pool.take, pool.retire, pool.total, terms.seats, terms.tokens
-        spare = int(terms.watermark * (total + 1))
+        spare = terms.spare
         gone, gone_ns = self._gone.append, self._gone_ns.append
         by_themselves = {r.index for r in batch.seats.values() if self._comer(r)[-1]}
-        riders, waiting, fresh = self._board()
-        size, ticks, offsets, residues = group.hand_over()
+        riders, residues, waiting, fresh = self._board()
+        size, ticks, offsets = group.hand_over()
         seat, last_tick_ns = batch._admissions, group.last_tick_ns
         ready = coming is not None
         prompts_now, decodes, context, running, used = coming or Next([], 0, 0, 0, 0)

@@ -46,6 +46,15 @@ class Rider(NamedTuple):
     span_from: int
 
 
+class UnderWay(NamedTuple):
+    """A prompt of which `done` tokens are computed."""
+
+    comer: Comer
+    seat: int
+    done: int
+    admitted_ns: int
+
+
 class Stretch(NamedTuple):
     """A page of the feed as the lane reads it, from place `first` on. stop_ns: when the lane must end at the latest."""
 
@@ -101,7 +110,11 @@ class Road:
         """plain: requests that the front door lets in."""
         self._replica, self._sender, self._terms = replica, sender, terms
         self._ingress_ns = ingress_ns
-        self._plain: Plain = lambda prompt, output: plain(prompt, output) & (prompt <= terms.tokens)
+        pool = replica.batch.pool
+        self._longest = (pool.total - terms.spare if terms.spare_alone else pool.total) * pool.size
+        if not terms.chunked:
+            self._longest = min(self._longest, terms.tokens)
+        self._plain: Plain = lambda prompt, output: plain(prompt, output) & (prompt <= self._longest)
         self._patience = 0  # plans to come before the next try
         self._wait = AGAIN
         self._gone: list[Rider] = []  # have their last token, not yet recorded
@@ -128,26 +141,27 @@ class Road:
         self._patience = max(self._wait, 1)  # the step at which it ended is planned as always
 
     def _uncontended(self) -> bool:
-        """Whether all who are here decode or fit in."""
+        """Whether nobody here has a past that the lane does not know."""
         batch = self._replica.batch
-        group = batch.group
+        group, block = batch.group, batch.block
         if batch.resting or group.ghosts or group.size + len(batch.prefilling) != len(batch.seats):
             return False
         if not (batch.seats or batch.queue):
             return False
-        if len(batch.seats) + len(batch.queue) >= self._terms.seats:
-            return False
-        here = chain(batch.seats.values(), batch.queue.values())
-        if any(request.preemptions or request.hold_blocks or request.cancelled for request in here):
-            return False
-        tokens = sum(request.prompt_tokens for request in batch.queue.values())
-        return tokens + group.size <= self._terms.tokens
+        return not any(
+            request.preemptions or request.cancelled or request.hold_blocks > -(-request.prompt_tokens // block)
+            for request in chain(batch.seats.values(), batch.queue.values())
+        )
 
     # -- on and off ------------------------------------------------------------------------------------------------
 
-    def _board(self) -> tuple[list[Rider], list[Comer], list[Fresh]]:
-        """Those who decode, who wait, and who joined without a tick; the batch is empty then but for its group's sums."""
+    def _board(self) -> tuple[list[Rider], list[int], list[Comer], list[Fresh]]:
+        """Those who decode, the residues of their contexts, who wait, and who joined without a tick.
+
+        The batch is empty then but for its group's sums.
+        """
         batch = self._replica.batch
+        residues = [0] * batch.block
         riders = [
             Rider(
                 request.base + request.limit, request.seat, request.index, request.prompt_tokens, request.limit,
@@ -156,6 +170,8 @@ class Road:
             for request in batch.seats.values() if request.base is not None
         ]  # fmt: skip
         heapify(riders)
+        for rider in riders:
+            residues[(rider.prompt_tokens - 1 - rider.end_tick + rider.limit) % batch.block] += 1
         for request in batch.seats.values():
             if request.odd_gap_ns:
                 self._odd_gaps[request.index] = request.odd_gap_ns
@@ -165,7 +181,7 @@ class Road:
         batch.prefilling.clear()
         for request in list(batch.queue.values()):
             batch.queue.leave(request)
-        return riders, waiting, fresh
+        return riders, residues, waiting, fresh
 
     def _comer(self, request: Request) -> Comer:
         stops = request.limit < min(request.max_tokens, self._replica.batch.max_model_len - request.prompt_tokens)
@@ -191,6 +207,20 @@ class Road:
         for comer, request in zip(waiting, self._requests(place for place, *_ in waiting), strict=True):
             request.queued_ns = comer[1]
             batch.push(request)
+
+    def _alight_under_way(self, under_way: UnderWay) -> None:
+        """The prompt under way becomes a request again, the last to have been admitted."""
+        batch, (comer, seat, done, admitted_ns) = self._replica.batch, under_way
+        (request,) = self._requests([comer[0]])
+        request.clock, request.seat, request.queued_ns = batch.clock, seat, comer[1]
+        request.admitted_ns = request.seated_ns = admitted_ns
+        request.waited_ns = admitted_ns - request.queued_ns
+        request._computed = done
+        request.blocks = -(-done // batch.block)
+        if self._terms.holds_prompt:
+            request.blocks = request.hold_blocks = -(-request.prompt_tokens // batch.block)
+        request.published = done if batch.pool.caching else 0
+        batch.seats[request.index] = batch.prefilling[request.index] = request
 
     def _requests(self, places: Iterable[int]) -> Iterable[Request]:
         return self._sender.feed.make(np.array(list(places), dtype=np.int64))

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from batchsim.batch import Batch
 from batchsim.request import Request
-from batchsim.scheduler import DEAF, ONCE, STEADY, Verdict
+from batchsim.scheduler import DEAF, ONCE, STEADY, Express, Verdict
 from batchsim.schedulers._decoding import decode_all
 
 
@@ -31,6 +31,13 @@ class Sarathi:
 
     headroom: ClassVar[int] = 1
     folds_output: ClassVar[bool] = True
+
+    def express(self, blocks: int) -> Express | None:
+        """As long as nobody is evicted, steps are the same mix of decodes and prompts by arrival."""
+        if not self.hybrid:
+            return None
+        spare = int(self.watermark * blocks)
+        return Express(self.max_num_seqs, self.chunk_size, holds_prompt=True, spare=spare, spare_alone=True, headroom=1)
 
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A prompt that never leaves the watermark free."""

@@ -71,13 +71,17 @@ class Vllm:
         """Under `priority` the victim may already have tokens of this step."""
         return self.policy == "priority"
 
-    @property
-    def express(self) -> Express | None:
-        """Uncontended, `plan` admits everybody who waits; chunks that are capped below the prompt would not be whole."""
-        capped = self.long_prefill_token_threshold and self.long_prefill_token_threshold < self._budget
-        if capped or self.policy != "fcfs" or self.max_num_queued_reqs is not None:
+    def express(self, blocks: int) -> Express | None:
+        """As long as nobody is evicted, `plan` goes by arrival within one budget."""
+        if self.long_prefill_token_threshold or self.policy != "fcfs" or self.max_num_queued_reqs is not None:
             return None
-        return Express(self._seats, self._budget, self.watermark)
+        return Express(
+            self._seats,
+            self._budget,
+            chunked=self.enable_chunked_prefill,
+            asks_prompt=self.scheduler_reserve_full_isl,
+            spare=int(self.watermark * (blocks + 1)),
+        )
 
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to reject an arrival: the queue is full, or the prompt can never be taken whole."""

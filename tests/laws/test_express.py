@@ -50,12 +50,15 @@ def lanes(draw: st.DrawFn, ahead: bool) -> dict[str, Any]:
     seats = draw(st.sampled_from([2, 4, 16, 256]))
     budget = max(seats, draw(st.sampled_from([16, longest, longest + 2, 64, 512, 8192])))
     few = -(-(longest + 30) // block)
+    watermark = draw(st.sampled_from([0.0, 0.0, 0.1]))
     scheduler = {
-        "kind": "vllm", "max_num_seqs": seats, "max_num_batched_tokens": budget,
+        "kind": "vllm", "max_num_seqs": seats, "max_num_batched_tokens": budget, "watermark": watermark,
         "enable_prefix_caching": draw(st.booleans()), "async_scheduling": ahead,
-        "watermark": draw(st.sampled_from([0.0, 0.0, 0.1])),
         "enable_chunked_prefill": draw(st.sampled_from([True, True, False])),
+        "scheduler_reserve_full_isl": draw(st.sampled_from([True, True, False])),
     }  # fmt: skip
+    if not ahead and draw(st.integers(0, 2)) == 2:
+        scheduler = {"kind": "sarathi", "max_num_seqs": seats, "chunk_size": budget, "watermark": watermark}
     return base(
         engine=dict(draw(st.sampled_from(ENGINES))), cost_model=dict(draw(st.sampled_from(COSTS))), scheduler=scheduler,
         kv_cache={"block_size": block, "num_blocks": draw(st.sampled_from([few, few + 3, 3 * few, 5000]))},
@@ -131,15 +134,16 @@ def test_the_lane_carries_an_uncontended_run_whole(ahead: bool) -> None:
     assert compare(given, 32) == 1
 
 
-def test_where_much_is_contended_it_is_seldom_tried() -> None:
-    """Prompts beyond the budget every other second: each try that carries nobody doubles the wait for the next."""
+def test_where_memory_is_short_it_is_seldom_tried() -> None:
+    """Evicted again and again: each try that carries few doubles the wait for the next."""
     given = base(
-        scheduler={"kind": "vllm", "max_num_seqs": 64, "max_num_batched_tokens": 64, "enable_prefix_caching": False},
+        kv_cache={"block_size": 16, "num_blocks": 60},
         workload={
-            "requests": 400, "arrivals": {"kind": "poisson", "rate_per_s": 4},
-            "prompt_tokens": {"kind": "uniform", "mean": 60, "range_ratio": 0.9}, "output_tokens": {"kind": "fixed", "tokens": 20},
+            "requests": 400, "arrivals": {"kind": "poisson", "rate_per_s": 2},
+            "prompt_tokens": {"kind": "uniform", "mean": 60, "range_ratio": 0.9}, "output_tokens": {"kind": "fixed", "tokens": 150},
         },
     )  # fmt: skip
+    assert simulate(build(given)).summary["preemptions"] > 100
     assert 1 < compare(given, 32) < 40
 
 
