@@ -115,6 +115,39 @@ def test_express_is_the_plain_path(ahead: bool, data: st.DataObject, patience: i
     event(f"taken {min(compare(data.draw(lanes(ahead)), patience), 4)} times")
 
 
+def crowded(rng: np.random.Generator, ahead: bool) -> dict[str, Any]:
+    """Forty requests that come faster than they are served, where seats, budget or blocks are short."""
+    block, longest, seats = (int(rng.choice(values)) for values in ((1, 4, 16), (20, 60), (2, 5, 12, 64)))
+    few = -(-(longest + 40) // block)
+    budget = max(seats, int(rng.choice([longest // 3, longest + 3, 2 * longest, 8192])))
+    watermark = float(rng.choice([0.0, 0.05, 0.3]))
+    scheduler = {
+        "kind": "vllm", "max_num_seqs": seats, "max_num_batched_tokens": budget, "watermark": watermark,
+        "enable_prefix_caching": bool(rng.integers(2)), "async_scheduling": ahead,
+        "enable_chunked_prefill": bool(rng.integers(3)), "scheduler_reserve_full_isl": bool(rng.integers(2)),
+    }  # fmt: skip
+    if not ahead and not rng.integers(3):
+        scheduler = {"kind": "sarathi", "max_num_seqs": seats, "chunk_size": budget, "watermark": watermark}
+    times = np.cumsum(rng.exponential(float(rng.choice([5, 30, 120])), 40)).round(1)
+    workload = listed([(float(at), int(rng.integers(1, longest)), int(rng.integers(1, 40))) for at in times])
+    for request in workload["requests"]:
+        if rng.integers(2):
+            request["max_tokens"] = request["output_tokens"] + int(rng.integers(4))
+    blocks = int(rng.choice([few, few + few // 3, 2 * few, 6 * few, 5000]))
+    cost = dict(COSTS[int(rng.integers(4))])
+    return base(
+        scheduler=scheduler, workload=workload, cost_model=cost, kv_cache={"block_size": block, "num_blocks": blocks}
+    )
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_express_in_a_crowd(ahead: bool) -> None:
+    """Where rules bite, some hundred times: every exception to go by has happened."""
+    rng = np.random.default_rng(7)
+    for _ in range(150):
+        compare(crowded(rng, ahead), int(rng.choice([0, 0, 3])))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 @LONG
