@@ -64,6 +64,8 @@ class Express(NamedTuple):
     """also where nobody runs."""
     headroom: int = 0
     """Blocks that decodes leave free; short of them the scheduler is asked."""
+    alone: bool = False
+    """Where more than one wait, the scheduler is asked: it has an order of its own."""
 
 
 class Scheduler(Protocol):

@@ -86,7 +86,8 @@ class Lane(Road):
         replica, terms = self._replica, self._terms
         batch, number, put, price = replica.batch, replica.number, replica.put, replica.price
         group, pool, block = batch.group, batch.pool, batch.block
-        take, retire, total, headroom = pool.take, pool.retire, pool.total, terms.headroom
+        take, retire, total = pool.take, pool.retire, pool.total
+        headroom, alone = terms.headroom, terms.alone
         gone, gone_ns = self._gone.append, self._gone_ns.append
         under_way = self._under_way()
         riders, residues, waiting, fresh = self._board()
@@ -113,6 +114,8 @@ class Lane(Road):
             opened = residues[-ticks % block] if size else 0
             free = pool.free - opened
             if (free < headroom and size) or size >= terms.tokens:
+                break
+            if alone and len(waiting) > 1:
                 break
             chunks: list[Chunk] = []
             if waiting or under_way:
@@ -178,11 +181,12 @@ class Lane(Road):
                 if growth_fs is None or repeats == 1:
                     repeats, growth_fs = 1, 0
                 # where somebody waits, and cannot be admitted before anybody ends, nobody hears who comes
-                repeats, end_fs, end_ns = run_until(now_fs, first_fs, growth_fs, repeats, NOBODY if waiting else due_ns)
+                deaf = bool(waiting) and not alone
+                repeats, end_fs, end_ns = run_until(now_fs, first_fs, growth_fs, repeats, NOBODY if deaf else due_ns)
                 if end_ns >= stop_ns or end_fs - now_fs > LONGEST_FS:
                     break
                 late = 0
-                if waiting and repeats > 1:
+                if deaf and repeats > 1:
                     last_fs = now_fs + duration_fs(repeats - 1, first_fs, growth_fs)
                     here = at - first
                     late = bisect_right(due_times, (last_fs + HALF_NS) // FS_PER_NS, here, len(places)) - here

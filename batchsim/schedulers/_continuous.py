@@ -14,7 +14,7 @@ from pydantic import Field
 
 from batchsim.batch import Batch
 from batchsim.request import Request
-from batchsim.scheduler import DEAF, ONCE, STEADY, Until, Verdict
+from batchsim.scheduler import DEAF, ONCE, STEADY, Express, Until, Verdict
 from batchsim.schedulers._door import Door
 
 Seats = Annotated[int, Field(ge=1, description="seats: requests that compute at once")]
@@ -106,6 +106,12 @@ class Stepper:
             over = f"prompt of {request.prompt_tokens} tokens exceeds the token budget {self.budget}"
             return f"{over} with chunked prefill off"
         return self.door.refuse(request, b)
+
+    def express(self) -> Express | None:
+        """The terms of a policy that only chooses among those who wait; None where limits or reservations ask for more."""
+        if self._reserves or self.door.limited:
+            return None
+        return Express(self.seats, self.budget, chunked=self._chunked, alone=True)
 
     # -- who runs ------------------------------------------------------------
 

@@ -33,6 +33,11 @@ class Door:
         self._key = key
         self._due: deque[tuple[int, Request]] = deque()  # by time, which is by arrival
 
+    @property
+    def limited(self) -> bool:
+        """Whether anybody is ever turned away."""
+        return self.max_queue is not None or self.timeout_ms is not None
+
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to turn an arrival away; one that may stay is watched from now on."""
         if self.max_queue is not None and len(b.waiting) >= self.max_queue:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from batchsim.batch import Batch
 from batchsim.request import Request
-from batchsim.scheduler import Until, Verdict
+from batchsim.scheduler import Express, Until, Verdict
 from batchsim.schedulers._continuous import (
     Budget,
     Caching,
@@ -70,6 +70,10 @@ class Sjf:
     def caching(self) -> bool:
         """Whether the blocks remember their contents."""
         return self.enable_prefix_caching
+
+    def express(self, blocks: int) -> Express | None:
+        """Where nobody waits beside another, there is nothing to choose."""
+        return self._stepper.express()
 
     def refuse(self, request: Request, b: Batch) -> str | None:
         """A reason to reject an arrival."""

@@ -21,6 +21,11 @@ QUICK = settings(deadline=None, max_examples=120, suppress_health_check=list(Hea
 LONG = settings(QUICK, max_examples=5000)
 
 
+def policy(scheduler: dict[str, Any]) -> dict[str, Any]:
+    """The keys that a policy shares with vllm; memory only counts."""
+    return {key: scheduler[key] for key in ("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill")}
+
+
 @st.composite
 def lists(draw: st.DrawFn, longest: int) -> dict[str, Any]:
     """Requests on a grid that ends of steps hit, in groups and apart."""
@@ -59,6 +64,8 @@ def lanes(draw: st.DrawFn, ahead: bool) -> dict[str, Any]:
     }  # fmt: skip
     if not ahead and draw(st.integers(0, 2)) == 2:
         scheduler = {"kind": "sarathi", "max_num_seqs": seats, "chunk_size": budget, "watermark": watermark}
+    elif not ahead and draw(st.integers(0, 3)) == 3:
+        scheduler = {"kind": draw(st.sampled_from(["sjf", "priority"]))} | policy(scheduler)
     return base(
         engine=dict(draw(st.sampled_from(ENGINES))), cost_model=dict(draw(st.sampled_from(COSTS))), scheduler=scheduler,
         kv_cache={"block_size": block, "num_blocks": draw(st.sampled_from([few, few + 3, 3 * few, 5000]))},
@@ -128,11 +135,14 @@ def crowded(rng: np.random.Generator, ahead: bool) -> dict[str, Any]:
     }  # fmt: skip
     if not ahead and not rng.integers(3):
         scheduler = {"kind": "sarathi", "max_num_seqs": seats, "chunk_size": budget, "watermark": watermark}
+    elif not ahead and not rng.integers(3):
+        scheduler = {"kind": str(rng.choice(["sjf", "priority"]))} | policy(scheduler)
     times = np.cumsum(rng.exponential(float(rng.choice([5, 30, 120])), 40)).round(1)
     workload = listed([(float(at), int(rng.integers(1, longest)), int(rng.integers(1, 40))) for at in times])
     for request in workload["requests"]:
         if rng.integers(2):
             request["max_tokens"] = request["output_tokens"] + int(rng.integers(4))
+        request["priority"] = int(rng.integers(3))
     blocks = int(rng.choice([few, few + few // 3, 2 * few, 6 * few, 5000]))
     cost = dict(COSTS[int(rng.integers(4))])
     return base(
