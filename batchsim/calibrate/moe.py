@@ -16,7 +16,7 @@ BOUNDS = {
     "memory_efficiency": (0.2, 0.7, 1.0),
     "compute_efficiency": (0.1, 0.5, 1.0),
     "exponent": (1.0, 2.0, 8.0),
-    "evenness": (0.3, 0.9, 1.0),
+    "correlation": (0.0, 0.2, 1.0),
     "evenness_beyond": (0.3, 1.0, 2.0),
 }
 """Parameter -> least, first guess, most."""
@@ -54,9 +54,10 @@ def expert_layer_s(rows: Sequence[Row], gpu: Gpu, moe: Moe) -> NDArray[np.float6
     n, k, experts, chosen, tokens, tp = (np.array([float(getattr(row, name)) for row in rows]) for name in names)
     dtype = rows[0].dtype
     weights = 3 * n * k / tp
-    beyond = moe.evenness if moe.evenness_beyond is None else moe.evenness_beyond
-    even = np.minimum(tokens, experts / chosen) ** moe.evenness * np.maximum(tokens * chosen / experts, 1) ** beyond
-    touched = experts * (1 - (1 - chosen / experts) ** np.minimum(even, tokens))
+    share, few = chosen / experts, np.minimum(tokens, experts / chosen)
+    alike = 1 + moe.correlation * np.sqrt(share) * (few - 1)
+    independent = few / alike * np.maximum(tokens * share, 1) ** moe.evenness_beyond
+    touched = experts * (1 - (1 - share) ** np.minimum(independent, tokens))
     read = touched * weights * (1 if dtype == "fp8" else 2) / (moe.memory_efficiency * gpu.bytes_per_s)
     multiply = 2 * weights * chosen * tokens / (moe.compute_efficiency * gpu.peak_flops(dtype))
     joined = (read**moe.exponent + multiply**moe.exponent) ** (1 / moe.exponent)

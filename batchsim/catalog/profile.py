@@ -40,9 +40,11 @@ class Moe(BaseModel):
     memory_efficiency: float = Field(gt=0, description="share of peak bandwidth, reading experts")
     compute_efficiency: float = Field(gt=0, description="share of peak FLOP/s, multiplying experts")
     exponent: float = Field(ge=1, description="of the smooth maximum")
-    evenness: float = Field(1.0, gt=0, le=1, description="how evenly experts are chosen: 1 is evenly")
-    evenness_beyond: float | None = Field(
-        None, gt=0, le=2, description="the same, of tokens beyond one choice for every expert; absent: as evenness"
+    correlation: float = Field(
+        0.0, ge=0, le=1, description="how alike tokens choose experts, before the root of the share chosen: 0 is evenly"
+    )
+    evenness_beyond: float = Field(
+        1.0, gt=0, le=2, description="exponent of tokens beyond one choice for every expert: 1 is evenly"
     )
 
 

@@ -10,6 +10,7 @@ tokens touch, token * N the time to multiply them; docs/explanation/cost-model.m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -54,7 +55,8 @@ class Coefficients:
     """Multiplying the routed experts, a token, where their kernels were measured apart; not in `token_s` then."""
     experts_exponent: float | None = None
     """Of the smooth maximum of the routed experts; None: they are joined with the dense layers."""
-    evenness: float = 1.0
+    correlation: float = 0.0
+    """Of the experts that two tokens choose; 0: independently and evenly."""
     evenness_beyond: float = 1.0
     slowdown: float = 0.0
     mixed_s: float = 0.0
@@ -70,13 +72,16 @@ class Coefficients:
     def experts_read_of(self, tokens: int) -> float:
         """Time to read the experts that so many tokens are expected to touch, seconds.
 
-        Uneven routing is even routing of fewer tokens: n^evenness of them until there is a choice for every expert,
-        (n / that)^evenness_beyond times as many from there on, never more than n.
+        Tokens choose alike: n touch as many experts as n / (1 + correlation * (n - 1)) that choose independently. From
+        a choice for every expert on, that number grows as n^evenness_beyond; it never exceeds n.
         """
         chosen = self.experts_per_token / self.experts
         load = tokens * chosen
-        even = min(tokens, 1.0 / chosen) ** self.evenness * max(load, 1.0) ** self.evenness_beyond
-        missed: float = (1.0 - chosen) ** min(even, float(tokens))
+        few = tokens if load <= 1.0 else 1.0 / chosen
+        independent = few / (1.0 + self.correlation * (few - 1.0))
+        if load > 1.0:
+            independent = min(independent * load**self.evenness_beyond, tokens)
+        missed: float = (1.0 - chosen) ** independent
         return self.read_experts_s * (1.0 - missed)
 
     def sustained(self, tokens: int) -> float:
@@ -170,8 +175,8 @@ def _experts(moe: Moe, model: Model, gpu: Gpu, tp: int, dtype: str) -> dict[str,
     return {
         "experts_token_s": 2 * active / (tp * moe.compute_efficiency * gpu.peak_flops(dtype)),
         "experts_exponent": moe.exponent,
-        "evenness": moe.evenness,
-        "evenness_beyond": moe.evenness if moe.evenness_beyond is None else moe.evenness_beyond,
+        "correlation": moe.correlation * math.sqrt(model.experts_per_token / model.experts),
+        "evenness_beyond": moe.evenness_beyond,
     }
 
 

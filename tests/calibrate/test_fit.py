@@ -17,7 +17,7 @@ from batchsim.calibrate.form import Iterations, Setting, iterations, seconds
 from batchsim.calibrate.moe import expert_layer_s, fit_moe
 from batchsim.calibrate.schema import Row
 from batchsim.catalog import Moe, Profile
-from batchsim.cost import CostContext, Shape, build
+from batchsim.cost import CostContext, Shape, build, coefficients
 from batchsim.cost.calibrated import Calibrated
 from batchsim.errors import InvalidInput
 
@@ -170,10 +170,15 @@ def test_all_reduce_keeps_its_two_pieces() -> None:
 
 
 def test_expert_kernels_give_their_parameters_back() -> None:
-    """Experts of two sizes, timed by known parameters, are predicted within 1 %."""
+    """Experts of two sizes, timed by known parameters, are predicted within 1 %.
+
+    Steps of one token cannot tell how alike tokens choose: that stays at the first guess.
+    """
     card, true = (
         catalog.gpu("h100-sxm"),
-        Moe(layer_us=20, memory_efficiency=0.8, compute_efficiency=0.5, exponent=2, evenness=0.8, evenness_beyond=1.2),
+        Moe(
+            layer_us=20, memory_efficiency=0.8, compute_efficiency=0.5, exponent=2, correlation=0.3, evenness_beyond=1.2
+        ),
     )
     rows = [
         Row("moe", card.name, "bf16", 1.0, n=n, k=k, experts=e, experts_per_token=c, tokens=t)
@@ -186,4 +191,23 @@ def test_expert_kernels_give_their_parameters_back() -> None:
     found = fit_moe(timed, card, "bf16")
     assert found is not None
     assert found[2] < 1
+    assert found[0].correlation == pytest.approx(0.3, rel=0.02)
     assert fit_moe(timed[:10], card, "bf16") is None
+    alone = fit_moe([row for row in timed if row.tokens == 1] * 12, card, "bf16")
+    assert alone is not None
+    assert (alone[0].correlation, alone[0].evenness_beyond) == (0.2, 1.0)
+
+
+def test_the_fit_touches_the_experts_that_a_step_reads() -> None:
+    """The fit's own columns of a layer give the reading that the cost model gives, for every number of tokens."""
+    card, model, shipped = catalog.gpu("h100-sxm"), catalog.model("qwen3-30b-a3b"), catalog.profile("h100-sxm")
+    assert shipped is not None
+    assert shipped.moe is not None
+    reading = shipped.moe.model_copy(update={"layer_us": 0.0, "compute_efficiency": 1e9})
+    cost = coefficients(shipped.model_copy(update={"moe": reading}), model, card)
+    tokens = (1, 2, 4, 8, 15, 16, 17, 32, 100, 1024)
+    rows = [
+        Row("moe", card.name, "bf16", 1.0, n=768, k=2048, experts=128, experts_per_token=8, tokens=t) for t in tokens
+    ]
+    layers = [cost.experts_read_of(t) / model.moe_layers for t in tokens]
+    assert expert_layer_s(rows, card, reading) == pytest.approx(layers, rel=1e-6)

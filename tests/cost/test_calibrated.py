@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from batchsim import catalog
 from batchsim.catalog import Gpu, Profile, Range
@@ -125,17 +128,36 @@ def test_experts_touched_set_the_weights_read() -> None:
     assert c.token_s * profile.compute_efficiency * 989.4e12 == pytest.approx(2 * 12.6e9, rel=0.01)
 
 
-def test_uneven_routing_is_even_routing_of_fewer_tokens() -> None:
-    """128 experts, 8 a token: 16 tokens choose as 16^0.5 = 4 even ones, 64 as 4 * 4^1.5 = 32, none as more than it is."""
+def test_tokens_that_choose_alike_touch_as_many_experts_as_fewer_even_ones() -> None:
+    """128 experts, 8 a token: with a correlation of 0.2, 16 tokens are as 16 / (1 + 0.2 * 15) = 4 even ones.
+
+    64 tokens, four choices for every expert, are 4 * 4^1.5 = 32; none are more than they are. A GPU's correlation is
+    for one that chooses all: it falls with the root of the share chosen, here 1/16.
+    """
     c = coefficients(Profile(**PLAIN), catalog.model("qwen3-30b-a3b"), catalog.gpu("h100-sxm"))
-    even = replace(c, evenness=1.0, evenness_beyond=1.0)
-    uneven = replace(c, evenness=0.5, evenness_beyond=1.5)
+    alike = replace(c, correlation=0.2, evenness_beyond=1.5)
     for tokens, as_even in ((1, 1), (16, 4), (64, 32), (4096, 4096)):
-        assert uneven.experts_read_of(tokens) == pytest.approx(even.experts_read_of(as_even), rel=1e-12)
-    read = [uneven.experts_read_of(n) for n in range(1, 2000)]
+        assert alike.experts_read_of(tokens) == pytest.approx(c.experts_read_of(as_even), rel=1e-12)
+    read = [alike.experts_read_of(n) for n in range(2000)]
     assert read == sorted(read)
-    beyond = replace(c, evenness=1.0, evenness_beyond=2.0)
-    assert beyond.experts_read_of(20) == pytest.approx(even.experts_read_of(20))
+    assert (read[0], read[1]) == (0.0, pytest.approx(c.read_experts_s * 8 / 128))
+    beyond = replace(c, correlation=0.0, evenness_beyond=2.0)
+    assert beyond.experts_read_of(20) == pytest.approx(c.experts_read_of(20))
+    shipped, h100 = catalog.profile("h100-sxm"), catalog.gpu("h100-sxm")
+    assert shipped is not None
+    assert shipped.moe is not None
+    own = coefficients(shipped, catalog.model("qwen3-30b-a3b"), h100)
+    assert own.correlation == pytest.approx(shipped.moe.correlation / 4)
+
+
+@given(st.floats(0, 1), st.floats(0.01, 2), st.sampled_from(["mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"]))
+def test_more_tokens_touch_more_experts(correlation: float, beyond: float, model: str) -> None:
+    """However alike they choose, a token more never touches fewer experts, n never more than n even ones do."""
+    even = coefficients(Profile(**PLAIN), catalog.model(model), catalog.gpu("h100-sxm"))
+    alike = replace(even, correlation=correlation, evenness_beyond=beyond)
+    read = [alike.experts_read_of(n) for n in range(1, 400)]
+    assert all(b >= a * (1 - 1e-12) for a, b in pairwise(read))
+    assert all(some <= even.experts_read_of(n) * (1 + 1e-12) for n, some in enumerate(read, 1))
 
 
 def test_a_step_that_prefills_and_decodes_starts_a_second_attention() -> None:
