@@ -106,10 +106,10 @@ class Clients:
         while feed.due_ns() == now_ns:
             due.append(feed.take())
         self._schedule_next()
-        if self._next_ns is None:
-            self._tell_draining()
         for request in due:
             self._offer(request)
+        if self._next_ns is None:
+            self._tell_draining()
 
     def _on_others_done(self, _: Event) -> None:
         self._others_until_ns = 0

@@ -16,7 +16,7 @@ from batchsim.simulation import Run, simulate
 from tests.laws.laws import same_results
 from tests.laws.scenarios import COSTS, ENGINES, SCHEDULERS, base, build, listed, open_loops, schedulers, traffic
 
-QUICK = settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck), print_blob=True)
+QUICK = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck), print_blob=True)
 ROUTERS = [{"kind": "round_robin"}, {"kind": "random"}]
 
 

@@ -91,3 +91,11 @@ def test_giving_up_before_anything_happens() -> None:
     assert found.records.requests.status.tolist() == [Status.COMPLETED, Status.CANCELLED]
     assert found.summary["submitted"] == 2
     assert found.summary["iterations"] == 3
+
+
+def test_who_is_on_the_way_keeps_a_static_batch_waiting() -> None:
+    """The last request needs 5 ms to the server: until then a batch of three that lacks one is not cut short."""
+    given = base(
+        engine={"ingress_ms": 5}, scheduler={"kind": "static", "batch_size": 3}, workload=listed([(0, 10, 2), (1, 10, 2), (20, 10, 2)])
+    )  # fmt: skip
+    assert simulate(scenario(given)).records.requests.admitted_ns.tolist() == [25_000_000] * 3
