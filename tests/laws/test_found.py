@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from batchsim.simulation import simulate
 from tests.laws.scenarios import base, build, listed
 from tests.laws.test_every_run import hold
 
@@ -41,6 +42,13 @@ FOUND: dict[str, Given] = {
         | {"async_scheduling": False, "enable_chunked_prefill": False, "max_num_seqs": 2, "max_num_batched_tokens": 5},
         "workload": listed([(0, 4, 12), (0, 4, 12)]),
     },
+    # replicas run one after the other: the first rejected was the first of the first replica
+    "rejected by two replicas": {
+        "kv_cache": {"block_size": 1, "num_blocks": 7},
+        "scheduler": {"kind": "tensorrt_llm", "max_num_tokens": 2},
+        "workload": listed([(0, 2, 1), (1, 3, 1), (2, 4, 1), (3, 2, 1)]),
+        "replicas": 2,
+    },
 }
 
 
@@ -48,3 +56,17 @@ FOUND: dict[str, Given] = {
 def test_the_laws_hold_where_they_did_not(name: str) -> None:
     """Every law, and the same results however the scenario is run."""
     hold(build(base(**FOUND[name])))
+
+
+def test_the_first_rejected_is_no_cancelled_one() -> None:
+    """The warning tells why the rejected one that arrived first was, whoever gave up before."""
+    rows = [
+        {"arrival_ms": 9, "prompt_tokens": 7, "output_tokens": 1},
+        {"arrival_ms": 0, "prompt_tokens": 2, "output_tokens": 1},
+        {"arrival_ms": 1, "prompt_tokens": 2, "output_tokens": 1, "cancel_ms": 1},
+        {"arrival_ms": 5, "prompt_tokens": 6, "output_tokens": 1},
+    ]
+    scheduler = {"kind": "vllm", "max_num_seqs": 1, "max_num_batched_tokens": 5, "enable_chunked_prefill": False}
+    found = simulate(build(base(scheduler=scheduler, workload={"kind": "list", "requests": rows})))
+    assert (found.summary["rejected"], found.summary["cancelled"]) == (2, 1)
+    assert any("2 requests were rejected, the first: prompt of 6" in text for text in found.summary["warnings"])
