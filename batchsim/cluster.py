@@ -106,10 +106,10 @@ class Clients:
         while feed.due_ns() == now_ns:
             due.append(feed.take())
         self._schedule_next()
-        if self._next_ns is None:
-            self._tell_draining()
         for request in due:
             self._offer(request)
+        if self._next_ns is None:
+            self._tell_draining()
 
     def _on_others_done(self, _: Event) -> None:
         self._others_until_ns = 0
@@ -151,8 +151,8 @@ class Clients:
 
         def send(_: Event) -> None:
             self._coming -= 1
-            self._tell_draining()
             self._send(request)
+            self._tell_draining()
 
         Alarm(self.env, delay_ns, ARRIVE, send)
 
@@ -169,6 +169,7 @@ class Clients:
             self._submit(request)
             return
         self._coming += 1
+        self._tell_draining()
 
         def enter(_: Event) -> None:
             self._coming -= 1
@@ -238,8 +239,8 @@ class Clients:
 
         def send(_: Event) -> None:
             self._coming -= 1
-            self._tell_draining()
             self._offer(turn)
+            self._tell_draining()
 
         Alarm(self.env, delay_ns, ARRIVE, send)
 

@@ -49,6 +49,13 @@ FOUND: dict[str, Given] = {
         "workload": listed([(0, 2, 1), (1, 3, 1), (2, 4, 1), (3, 2, 1)]),
         "replicas": 2,
     },
+    # a static batch was told that nobody is on the way while the last was between its client and the replica
+    "the last one on its way to a static batch": {
+        "engine": {"ingress_ms": 5},
+        "scheduler": {"kind": "static"},
+        "workload": listed([(0, 1, 1), (0, 1, 1), (0, 1, 1), (7, 1, 1)]),
+        "replicas": 2,
+    },
 }
 
 
@@ -70,3 +77,10 @@ def test_the_first_rejected_is_no_cancelled_one() -> None:
     found = simulate(build(base(scheduler=scheduler, workload={"kind": "list", "requests": rows})))
     assert (found.summary["rejected"], found.summary["cancelled"]) == (2, 1)
     assert any("2 requests were rejected, the first: prompt of 6" in text for text in found.summary["warnings"])
+
+
+def test_a_static_batch_waits_for_who_is_on_the_way() -> None:
+    """The third is sent at 7 ms and is here at 12: until then the batch may still fill."""
+    workload = listed([(0, 1, 1), (0, 1, 1), (7, 1, 1)])
+    found = simulate(build(base(engine={"ingress_ms": 5}, scheduler={"kind": "static"}, workload=workload)))
+    assert found.records.requests.admitted_ns.tolist() == [12_000_000] * 3
