@@ -155,6 +155,7 @@ def end(replica: Replica, now_ns: int) -> int | None:
     if engine.recorder.steps is not None:
         replica.log(replica.start_ns, now_ns, replica.flown)
         if replica.evicted_for_nothing:
+            engine.finished, engine.discarded = [], []  # those were of the step that has ended
             replica.log(now_ns, now_ns, Planned(ONCE, replica.shape, 0, 0, 0, 0, [], replica.evicted_for_nothing, []))
     replica.evicted_for_nothing = []
     replica.busy = False

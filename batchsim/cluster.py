@@ -151,8 +151,8 @@ class Clients:
 
         def send(_: Event) -> None:
             self._coming -= 1
-            self._tell_draining()
             self._send(request)
+            self._tell_draining()
 
         Alarm(self.env, delay_ns, ARRIVE, send)
 
@@ -169,6 +169,7 @@ class Clients:
             self._submit(request)
             return
         self._coming += 1
+        self._tell_draining()
 
         def enter(_: Event) -> None:
             self._coming -= 1
@@ -238,8 +239,8 @@ class Clients:
 
         def send(_: Event) -> None:
             self._coming -= 1
-            self._tell_draining()
             self._offer(turn)
+            self._tell_draining()
 
         Alarm(self.env, delay_ns, ARRIVE, send)
 

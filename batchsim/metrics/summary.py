@@ -17,7 +17,7 @@ from batchsim.metrics.slo import Slo, Verdict, judge
 from batchsim.metrics.stable import Stability, stability
 from batchsim.metrics.throughput import Span, per_second
 from batchsim.metrics.windows import Window, window_section
-from batchsim.records import Records, Status
+from batchsim.records import Records, Requests, Status
 
 Bools = NDArray[np.bool_]
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2el": "E2E"}
@@ -257,6 +257,11 @@ def _warnings(records: Records, result: Mapping[str, Any], stats: Mapping[str, S
     if result["submitted"] and not result["completed"]:
         found.append("nothing completed: latencies are undefined; see the reasons in requests.csv (--out)")
     elif rejected := result["rejected"]:
-        reason = next((text for text in records.requests.reasons.values()), "")
-        found.append(f"{rejected:,} requests were rejected" + (f", the first: {reason}" if reason else ""))
+        found.append(f"{rejected:,} requests were rejected, the first: {_first_reason(records.requests)}")
     return found
+
+
+def _first_reason(requests: Requests) -> str:
+    """Why the one that arrived first of those rejected was."""
+    rejected = np.flatnonzero(requests.status == Status.REJECTED)
+    return requests.reasons[int(rejected[requests.arrival_ns[rejected].argmin()])]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from simpy import Environment
 
 from batchsim.assembly import assemble
 from batchsim.metrics.fleet import phases_ns
@@ -68,10 +67,10 @@ def test_blocks_come_back(shape: str, seed: int) -> None:
     resolved = resolve(drawn(seed, shape))
     if resolved.horizon_ns is not None:
         return
-    env = Environment(0)
-    made = assemble(env, resolved, resolved.draw(), Recorder(), stepwise=False)
-    made.clients.start()
-    env.run()
+    made = assemble(resolved, resolved.draw(), Recorder(), stepwise=False)
+    for env, clients in made.worlds:
+        clients.start()
+        env.run()
     for replica in made.replicas:
         give_back = getattr(replica.engine.scheduler, "give_back", None)  # given up after the last plan
         if give_back is not None:
