@@ -95,7 +95,6 @@ def test_giving_up_before_anything_happens() -> None:
 
 def test_who_is_on_the_way_keeps_a_static_batch_waiting() -> None:
     """The last request needs 5 ms to the server: until then a batch of three that lacks one is not cut short."""
-    given = base(
-        engine={"ingress_ms": 5}, scheduler={"kind": "static", "batch_size": 3}, workload=listed([(0, 10, 2), (1, 10, 2), (20, 10, 2)])
-    )  # fmt: skip
+    rows = [(0, 10, 2), (1, 10, 2), (20, 10, 2)]
+    given = base(engine={"ingress_ms": 5}, scheduler={"kind": "static", "batch_size": 3}, workload=listed(rows))
     assert simulate(scenario(given)).records.requests.admitted_ns.tolist() == [25_000_000] * 3
