@@ -68,7 +68,8 @@ class Clients:
         self.feed = Feed(workload, self._bounded, None if share is None else share.places)
         self._next_ns: int | None = None  # when the next one is sent by the clock
         self._alarm: Alarm | None = None  # that sends it
-        self._coming = 0  # arrivals that will happen whatever the replicas do
+        self._coming = 0  # arrivals that will happen whatever the replicas do,
+        self._entering = 0  # so many of them between client and replica
         self._cap = workload.max_concurrency
         self._out = 0
         self._follow = _followers(workload)
@@ -169,10 +170,12 @@ class Clients:
             self._submit(request)
             return
         self._coming += 1
+        self._entering += 1
         self._tell_draining()
 
         def enter(_: Event) -> None:
             self._coming -= 1
+            self._entering -= 1
             self._tell_draining()
             if not request.cancelled:
                 self._submit(request)
@@ -278,7 +281,8 @@ class Clients:
         full = (
             self._cap is not None and self._out >= self._cap
         )  # what is due waits with its client until an answer comes
-        draining = full or (self._coming == 0 and self._next_ns is None and not self._others_until_ns)
+        over = self._coming == 0 and self._next_ns is None and not self._others_until_ns
+        draining = self._entering == 0 and (full or over)
         for replica in self._replicas:
             if replica.batch.draining != draining:
                 replica.batch.draining = draining

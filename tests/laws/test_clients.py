@@ -98,3 +98,10 @@ def test_who_is_on_the_way_keeps_a_static_batch_waiting() -> None:
     rows = [(0, 10, 2), (1, 10, 2), (20, 10, 2)]
     given = base(engine={"ingress_ms": 5}, scheduler={"kind": "static", "batch_size": 3}, workload=listed(rows))
     assert simulate(scenario(given)).records.requests.admitted_ns.tolist() == [25_000_000] * 3
+
+
+def test_a_full_cap_still_waits_for_who_is_on_the_way() -> None:
+    """Two may be out, and both are: the second needs until 8 ms to the server, and the batch starts with it."""
+    workload = listed([(0, 10, 2), (3, 10, 2), (4, 10, 2)], max_concurrency=2)
+    given = base(engine={"ingress_ms": 5}, scheduler={"kind": "static", "batch_size": 3}, workload=workload)
+    assert simulate(scenario(given)).records.requests.admitted_ns.tolist()[:2] == [8_000_000] * 2
