@@ -204,6 +204,8 @@ class _Build:
         if terms is None:
             return None
         kind = LaneAhead if attribute(scheduler, "async_scheduling", False) else Lane
+        if kind is LaneAhead and attribute(scheduler, "order", None) is not None:
+            return None
         return kind(replica, clients, terms, self._door.lets_in, ingress_ns=self._resolved.ingress_ns)
 
     def fleet(self) -> Assembly:

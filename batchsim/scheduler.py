@@ -46,8 +46,9 @@ class Express(NamedTuple):
     """Terms on which a replica need not ask its scheduler, as long as nobody is evicted, rejected or finds a prefix in cache.
 
     In every step everybody past the prompt decodes; then, within `tokens` in all, the prompt under way goes on and the queue is
-    admitted by arrival, each with as much of its prompt as is left of the budget, until seats, budget or blocks run
-    out. Nobody passes a head that does not fit. Where more than `tokens` decode, the scheduler is asked.
+    admitted from its head (by the scheduler's `order`, else by arrival), each with as much of its prompt as is left of the
+    budget, until seats, budget or blocks run out. Nobody passes a head that does not fit. Where more than `tokens`
+    decode, the scheduler is asked.
     """
 
     seats: int
@@ -64,8 +65,6 @@ class Express(NamedTuple):
     """also where nobody runs."""
     headroom: int = 0
     """Blocks that decodes leave free; short of them the scheduler is asked."""
-    alone: bool = False
-    """Where more than one wait, the scheduler is asked: it has an order of its own."""
 
 
 class Scheduler(Protocol):

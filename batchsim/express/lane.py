@@ -87,7 +87,7 @@ class Lane(Road):
         batch, number, put, price = replica.batch, replica.number, replica.put, replica.price
         group, pool, block = batch.group, batch.pool, batch.block
         take, retire, total = pool.take, pool.retire, pool.total
-        headroom, alone = terms.headroom, terms.alone
+        headroom, ordered = terms.headroom, self._order is not None
         gone, gone_ns = self._gone.append, self._gone_ns.append
         under_way = self._under_way()
         riders, residues, waiting, fresh = self._board()
@@ -115,8 +115,8 @@ class Lane(Road):
             free = pool.free - opened
             if (free < headroom and size) or size >= terms.tokens:
                 break
-            if alone and len(waiting) > 1:
-                break
+            if ordered and len(waiting) > 1:
+                self._sort(waiting)
             chunks: list[Chunk] = []
             if waiting or under_way:
                 planned = self._plan(waiting, under_way, size, free)
@@ -139,6 +139,8 @@ class Lane(Road):
                 used = total - pool.free
                 if admitted:
                     del waiting[:admitted]
+                    if self._keys and not waiting:
+                        self._keys.clear()
                 put(pack_iteration(
                     number, now_ns, end_ns, 1, tokens, squares, size, context, 0, size + len(chunks), len(waiting),
                     used, used, 0, ticks, size - len(fresh), size, first_fs, 0, now_fs - now_ns * FS_PER_NS,
@@ -180,8 +182,8 @@ class Lane(Road):
                 repeats = riders[0][0] - ticks
                 if growth_fs is None or repeats == 1:
                     repeats, growth_fs = 1, 0
-                # where somebody waits, and cannot be admitted before anybody ends, nobody hears who comes
-                deaf = bool(waiting) and not alone
+                # where somebody waits, and nobody can pass, nobody hears who comes before anybody ends
+                deaf = bool(waiting) and not ordered
                 repeats, end_fs, end_ns = run_until(now_fs, first_fs, growth_fs, repeats, NOBODY if deaf else due_ns)
                 if end_ns >= stop_ns or end_fs - now_fs > LONGEST_FS:
                     break

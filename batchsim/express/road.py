@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heapify
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from batchsim.group import NOBODY
 from batchsim.records import FS_PER_NS, NEVER
 from batchsim.repeats import duration_fs, ticks_reaching
 from batchsim.request import Request
-from batchsim.scheduler import Express
+from batchsim.scheduler import Express, attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ HALF_NS = FS_PER_NS // 2
 TURN = -1
 """Stands at the end of a page: the next must be read."""
 AGAIN = 32
-"""Plans until the next try, at first and at most 2048 of them, after one that carried few."""
+"""Plans until the next try after one that found somebody in the way, or carried few; then twice as many, up to 2048."""
 
 Comer = tuple[int, int, int, int, bool]
 """Who waits: place, queued_ns, prompt tokens, limit, whether it stops by itself before its limit."""
@@ -120,6 +120,8 @@ class Road:
         self._gone: list[Rider] = []  # have their last token, not yet recorded
         self._gone_ns: list[int] = []  # since when
         self._odd_gaps: dict[int, int] = {}  # by place, the gap that no tick shows
+        self._order = attribute(replica.engine.scheduler, "order", None)
+        self._keys: dict[int, Any] = {}  # by place, where those who wait beside others stand in the queue
 
     # -- whether ---------------------------------------------------------------------------------------------------
 
@@ -136,9 +138,12 @@ class Road:
         return True
 
     def judge(self, served: int, carried: int) -> None:
-        """How long to wait after a trip that read `served` arrivals and took `carried` requests on and off."""
-        self._wait = min(2 * self._wait, 2048) if served <= carried + 4 else AGAIN
-        self._patience = max(self._wait, 1)  # the step at which it ended is planned as always
+        """How long to wait after a trip that read `served` arrivals and took `carried` requests on."""
+        if 4 * served > carried:  # getting on and off costs a request a fifth of what the plain path does
+            self._wait, self._patience = AGAIN, 1  # the step at which it ended is planned as always
+        else:
+            self._wait = min(2 * self._wait, 2048)
+            self._patience = max(self._wait, 1)
 
     def _uncontended(self) -> bool:
         """Whether nobody here has a past that the lane does not know."""
@@ -221,6 +226,14 @@ class Road:
             request.blocks = request.hold_blocks = -(-request.prompt_tokens // batch.block)
         request.published = done if batch.pool.caching else 0
         batch.seats[request.index] = batch.prefilling[request.index] = request
+
+    def _sort(self, waiting: list[Comer]) -> None:
+        """Let them stand as the scheduler's order has it, equals by arrival."""
+        keys = self._keys
+        new = [place for place, *_ in waiting if place not in keys]
+        for request in self._requests(new) if new else ():
+            keys[request.index] = (self._order(request), request.rank)
+        waiting.sort(key=lambda comer: keys[comer[0]])
 
     def _requests(self, places: Iterable[int]) -> Iterable[Request]:
         return self._sender.feed.make(np.array(list(places), dtype=np.int64))

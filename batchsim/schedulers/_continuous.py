@@ -108,10 +108,10 @@ class Stepper:
         return self.door.refuse(request, b)
 
     def express(self) -> Express | None:
-        """The terms of a policy that only chooses among those who wait; None where limits or reservations ask for more."""
-        if self._reserves or self.door.limited:
+        """The terms of a policy that only sorts those who wait; None where its options ask for more."""
+        if self._reserves or self.passing.skip or self.door.limited:
             return None
-        return Express(self.seats, self.budget, chunked=self._chunked, alone=True)
+        return Express(self.seats, self.budget, chunked=self._chunked)
 
     # -- who runs ------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class Priority:
         return self.enable_prefix_caching
 
     def express(self, blocks: int) -> Express | None:
-        """Where nobody waits beside another, and nobody running can be made to go, there is nothing to choose."""
+        """Only the order of the queue is its own, where nobody running can be made to go."""
         return None if self.preemptive else self._stepper.express()
 
     def refuse(self, request: Request, b: Batch) -> str | None:

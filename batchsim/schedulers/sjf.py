@@ -72,7 +72,7 @@ class Sjf:
         return self.enable_prefix_caching
 
     def express(self, blocks: int) -> Express | None:
-        """Where nobody waits beside another, there is nothing to choose."""
+        """Only the order of the queue is its own."""
         return self._stepper.express()
 
     def refuse(self, request: Request, b: Batch) -> str | None:

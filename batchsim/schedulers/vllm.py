@@ -72,8 +72,8 @@ class Vllm:
         return self.policy == "priority"
 
     def express(self, blocks: int) -> Express | None:
-        """As long as nobody is evicted, `plan` goes by arrival within one budget."""
-        if self.long_prefill_token_threshold or self.policy != "fcfs" or self.max_num_queued_reqs is not None:
+        """As long as nobody is evicted, `plan` goes through the queue within one budget."""
+        if self.long_prefill_token_threshold or self.max_num_queued_reqs is not None:
             return None
         return Express(
             self._seats,

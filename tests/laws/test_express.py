@@ -61,6 +61,7 @@ def lanes(draw: st.DrawFn, ahead: bool) -> dict[str, Any]:
         "enable_prefix_caching": draw(st.booleans()), "async_scheduling": ahead,
         "enable_chunked_prefill": draw(st.sampled_from([True, True, False])),
         "scheduler_reserve_full_isl": draw(st.sampled_from([True, True, False])),
+        "policy": draw(st.sampled_from(["fcfs", "fcfs", "priority"])),
     }  # fmt: skip
     if not ahead and draw(st.integers(0, 2)) == 2:
         scheduler = {"kind": "sarathi", "max_num_seqs": seats, "chunk_size": budget, "watermark": watermark}
@@ -132,6 +133,7 @@ def crowded(rng: np.random.Generator, ahead: bool) -> dict[str, Any]:
         "kind": "vllm", "max_num_seqs": seats, "max_num_batched_tokens": budget, "watermark": watermark,
         "enable_prefix_caching": bool(rng.integers(2)), "async_scheduling": ahead,
         "enable_chunked_prefill": bool(rng.integers(3)), "scheduler_reserve_full_isl": bool(rng.integers(2)),
+        "policy": str(rng.choice(["fcfs", "fcfs", "priority"])),
     }  # fmt: skip
     if not ahead and not rng.integers(3):
         scheduler = {"kind": "sarathi", "max_num_seqs": seats, "chunk_size": budget, "watermark": watermark}
