@@ -136,7 +136,7 @@ def _ticks_ahead(replica: Replica, planned: Planned) -> int:
     batch, group = replica.batch, replica.batch.group
     if batch.step.chunks or planned.shape.decode_seqs != group.size or replica.engine.cancelled:
         return 0
-    if planned.running != len(batch.seats):  # who has left since the plan is in its row, and not in those that follow
+    if planned.preempted or planned.running != len(batch.seats):  # in its row, and not in those that follow
         return 0
     deaf = planned.verdict is DEAF
     if replica.news and not deaf:

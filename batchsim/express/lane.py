@@ -32,12 +32,9 @@ class Lane(Road):
         return True
 
     def _at_most_one_prompt(self) -> bool:
-        """Whether of the running at most the one admitted last prefills, from its own beginning."""
+        """Whether of the running at most the one admitted last prefills."""
         batch = self._replica.batch
-        if not batch.prefilling:
-            return True
-        last = batch.newest()
-        return list(batch.prefilling) == [last.index] and not last._emitted and not last.hit_tokens
+        return not batch.prefilling or list(batch.prefilling) == [batch.newest().index]
 
     def _under_way(self) -> UnderWay | None:
         for request in self._replica.batch.prefilling.values():

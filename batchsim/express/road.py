@@ -151,8 +151,8 @@ class Road:
         group, block = batch.group, batch.block
         if batch.resting or group.ghosts or group.size + len(batch.prefilling) != len(batch.seats):
             return False
-        if not (batch.seats or batch.queue):
-            return False
+        if self._replica.evicted or not (batch.seats or batch.queue):
+            return False  # an eviction of an empty plan stands in the row to come
         return not any(
             request.preemptions or request.cancelled or request.hold_blocks > -(-request.prompt_tokens // block)
             for request in chain(batch.seats.values(), batch.queue.values())
@@ -223,7 +223,7 @@ class Road:
         request._computed = done
         request.blocks = -(-done // batch.block)
         if self._terms.holds_prompt:
-            request.blocks = request.hold_blocks = -(-request.prompt_tokens // batch.block)
+            request.blocks = -(-request.prompt_tokens // batch.block)
         request.published = done if batch.pool.caching else 0
         batch.seats[request.index] = batch.prefilling[request.index] = request
 
