@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from math import inf
 from pathlib import Path
@@ -116,7 +116,12 @@ class Run:
 
 def versions() -> dict[str, str]:
     """Of what computed the result."""
-    return {name: metadata.version(name) for name in ("batchsim", "simpy", "numpy")}
+    return {name: _version(name) for name in ("batchsim", "simpy", "numpy")}
+
+
+@cache
+def _version(name: str) -> str:
+    return metadata.version(name)  # reads files
 
 
 def simulate(

@@ -16,6 +16,9 @@ from batchsim.records import FS_PER_NS, Iterations, Records, Spans, step_ends_ns
 
 Int64 = NDArray[np.int64]
 _CLOCK = ("start_ns", "start_frac_fs", "first_fs", "growth_fs")
+_KEPT = "_ticks"
+FEW = 1 << 17
+"""Rows of a run whose clock is kept: several figures are read off it."""
 CHUNK = 1 << 20
 """Steps expanded at a time, so that memory does not grow with the length of a run."""
 
@@ -42,7 +45,16 @@ class Ticks:
 
 
 def ticks_of(iterations: Iterations, replicas: int) -> Ticks:
-    """The decode clock of every replica."""
+    """The decode clock of every replica; kept with the rows where they are not many."""
+    kept: Ticks | None = iterations.__dict__.get(_KEPT)
+    if kept is None or len(kept.base) != replicas:
+        kept = _ticks_of(iterations, replicas)
+        if len(kept) <= FEW:
+            iterations.__dict__[_KEPT] = kept
+    return kept
+
+
+def _ticks_of(iterations: Iterations, replicas: int) -> Ticks:
     replica = iterations.replica
     if np.any(replica[1:] < replica[:-1]):
         order = np.argsort(replica, kind="stable")

@@ -65,6 +65,12 @@ class Scenario:
         changed, warnings = _changed(self.given, changes)
         return replace(check(changed, self.source, self.folder), warnings=self.warnings + tuple(warnings))
 
+    def with_seed(self, seed: int) -> Scenario:
+        """As `replace({"seed": seed})` for a seed that is one, without checking the rest again."""
+        settings, given, filled = replace(self.settings, seed=seed), dict(self.given), dict(self.filled)
+        given["seed"] = filled["seed"] = seed
+        return replace(self, settings=settings, given=given, filled=filled)
+
     def to_dict(self) -> dict[str, Any]:
         """The scenario as a mapping that `scenario` reads back as an equal one: as run, defaults filled in."""
         filled = dict.fromkeys(KEYS) | values(self.settings)

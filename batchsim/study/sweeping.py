@@ -196,7 +196,7 @@ def _tasks(
     tasks, found, labels = [], [], []
     for point in points:
         for seed in seeds:
-            task = Task(text, folder, json.dumps(point | {"seed": seed}), plain_part)
+            task = Task(text, folder, json.dumps(point), seed, plain_part)
             try:
                 found.append(keys.of(changed(task)))
             except InvalidInput as error:

@@ -57,11 +57,12 @@ class Part:
 
 
 class Task(NamedTuple):
-    """One run as plain data: the scenario as JSON, where its files are, the keys changed (seed included), the part."""
+    """One run as plain data: the scenario as JSON, where its files are, the keys changed, the seed, the part."""
 
     scenario: str
     folder: str
     changes: str
+    seed: int
     part: tuple[float, float, str] | None
 
 
@@ -80,7 +81,13 @@ def run_task(task: Task) -> Row:
 
 def changed(task: Task) -> Scenario:
     """The scenario that a task means. Raises `InvalidInput`."""
-    return _base(task.scenario, task.folder).replace(json.loads(task.changes))
+    return _point(task.scenario, task.folder, task.changes).with_seed(task.seed)
+
+
+@lru_cache(maxsize=16)
+def _point(text: str, folder: str, changes: str) -> Scenario:
+    """A point of the grid: checked once for all seeds."""
+    return _base(text, folder).replace(json.loads(changes))
 
 
 @lru_cache(maxsize=4)

@@ -26,7 +26,7 @@ RUNS, JOBS, SEEDS = 1000, 2, 5
 def main(runs: int = RUNS, jobs: int = JOBS) -> None:
     """Prints both figures."""
     scenario = load("quickstart").replace({"workload.requests": 2000, "scheduler.async_scheduling": False})
-    print(_share(scenario, max(1, runs // 5)))
+    print(_share(scenario, runs))
     print(_speed(scenario, runs, jobs))
 
 
