@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ def percentile(values: NDArray[Any], percent: float) -> float | None:
     return at(np.sort(values), (len(values) - 1) * (percent / 100)) if len(values) else None
 
 
+@cache
 def samples_needed(percent: float) -> int:
     """Smallest n that is not below 1/(1 - q), in whole numbers: 100 for p99, 10 for p90."""
     tail = 100 - Fraction(str(percent))

@@ -19,7 +19,7 @@ from batchsim.errors import DoesNotFit, InvalidInput, Problem
 from batchsim.metrics.latency import NS_PER_S
 from batchsim.metrics.throughput import span_of
 from batchsim.metrics.windows import Window, window_section
-from batchsim.scenario.check import build_any
+from batchsim.scenario.check import build_any, plain_value
 from batchsim.scenario.resolve import resolve
 from batchsim.scenario.scenario import Scenario, check
 from batchsim.simulation import Run, simulate, versions
@@ -97,7 +97,7 @@ def _base(text: str, folder: str) -> Scenario:
 
 def drawn(scenario: Scenario) -> Workload:
     """A scenario's requests; scenarios that describe the same ones share them (common random numbers)."""
-    description = json.dumps(scenario.to_dict()["workload"])
+    description = json.dumps(plain_value(scenario.workload))
     return _drawn(description, scenario.settings.seed, str(scenario.folder.absolute()))
 
 
