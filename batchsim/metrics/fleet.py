@@ -20,7 +20,7 @@ def per_gpu(records: Records, gpus: int, span: Span, tokens_out: int) -> dict[st
     """Rates by the GPUs owned, and by those of replicas that ran a step; `{}` where the records name no groups."""
     if not records.pools:
         return {}
-    ran = np.unique(narrow(records.iterations, "replica"))
+    ran = np.flatnonzero(np.bincount(narrow(records.iterations, "replica")))
     used = int(np.repeat([p.gpus_per_replica for p in records.pools], [p.replicas for p in records.pools])[ran].sum())
     result: dict[str, Any] = {"used_gpus": used}
     done = int(completed(records.requests).sum())
