@@ -15,7 +15,7 @@ from batchsim.metrics.ticks import max_itl_ns
 from batchsim.records import Iterations
 from batchsim.simulation import simulate
 from tests.laws.laws import same_results
-from tests.laws.scenarios import COSTS, ENGINES, base, build, listed, open_loops, traffic
+from tests.laws.scenarios import COSTS, ENGINES, FLAT, base, build, listed, open_loops, traffic
 
 QUICK = settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck), print_blob=True)
 LONG = settings(QUICK, max_examples=5000)
@@ -159,6 +159,38 @@ def test_express_in_a_crowd(ahead: bool) -> None:
     rng = np.random.default_rng(7)
     for _ in range(300):
         compare(crowded(rng, ahead), int(rng.choice([0, 0, 3])))
+
+
+def remembered(seed: int) -> dict[str, Any]:
+    """A small pool that remembers: what was let go stands in line before what an evicted request computed."""
+    rng = np.random.default_rng(seed)
+    few, block = int(rng.integers(12, 40)), int(rng.choice([1, 4]))
+    most = max(2, few * block * 2 // 3 // 2)
+    scheduler = {
+        "kind": "vllm", "max_num_seqs": int(rng.choice([2, 3, 6])), "max_num_batched_tokens": int(rng.choice([64, 8192])),
+        "enable_prefix_caching": True,
+    }  # fmt: skip
+    times = np.cumsum(rng.exponential(60, 30)).round(1)
+    workload = listed([(float(at), int(rng.integers(1, most)), int(rng.integers(1, most))) for at in times])
+    return base(
+        scheduler=scheduler, workload=workload, cost_model=dict(FLAT), kv_cache={"block_size": block, "num_blocks": few}
+    )
+
+
+@pytest.mark.parametrize("seed", [283, 350])
+def test_what_express_lets_go_stays_in_line(seed: int) -> None:
+    """Blocks are evicted in the order in which they were let go, on either path: in these two, one block less or more
+    changes what an evicted request must compute again."""
+    assert compare(remembered(seed), 0) >= 1
+
+
+def test_a_hopeless_prompt_is_refused_on_its_arrival() -> None:
+    """Eight blocks and a watermark of three do not fit in ten: Sarathi-Serve's rule, which the lane leaves to it."""
+    scheduler = {"kind": "sarathi", "watermark": 0.3, "chunk_size": 512}
+    rows = [(0.0, 10, 9), (25.0, 120, 3), (30.0, 10, 3), (200.0, 20, 2)]
+    given = base(scheduler=scheduler, workload=listed(rows), kv_cache={"block_size": 16, "num_blocks": 10})
+    assert compare(given, 0) > 1
+    assert simulate(build(given)).summary["rejected"] == 1
 
 
 @pytest.mark.slow
