@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +129,7 @@ class FrontDoor:
         output = request.max_tokens if request.declared else request.wanted_tokens
         if prompt + output > self._longest:
             return f"prompt and output of {prompt + output} tokens exceed max_model_len {self._longest}"
-        need = -(-(prompt + output - 1) // self._size)
+        need = self._need(prompt, output)
         if need > self._blocks:
             return f"needs {need} KV blocks, the cache has {self._blocks}"
         first = self._first
@@ -139,7 +140,12 @@ class FrontDoor:
     def lets_in(self, prompt: Int64, output: Int64) -> NDArray[np.bool_]:
         """Which requests it lets in, where nobody prefills elsewhere. output: the declared limit, else what it wants."""
         fits: NDArray[np.bool_] = prompt + output <= self._longest
-        return fits & (-(-(prompt + output - 1) // self._size) <= self._blocks)
+        enough: NDArray[np.bool_] = self._need(prompt, output) <= self._blocks
+        return fits & enough
+
+    def _need(self, prompt: Any, output: Any) -> Any:
+        """KV blocks at the last token, of one request or of columns."""
+        return -(-(prompt + output - 1) // self._size)
 
 
 class _Build:

@@ -278,9 +278,8 @@ class Clients:
         return np.minimum(output, np.minimum(room, np.where(absent, room, declared))), maximum
 
     def _tell_draining(self) -> None:
-        full = (
-            self._cap is not None and self._out >= self._cap
-        )  # what is due waits with its client until an answer comes
+        # with a full cap what is due waits with its client until an answer comes
+        full = self._cap is not None and self._out >= self._cap
         over = self._coming == 0 and self._next_ns is None and not self._others_until_ns
         draining = self._entering == 0 and (full or over)
         for replica in self._replicas:

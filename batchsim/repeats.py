@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from math import sqrt
 
+from batchsim.records import FS_PER_NS
+
+HALF_NS = FS_PER_NS // 2
+"""Added before an instant is cut to whole nanoseconds."""
 LONGEST_FS = 4 * 10**18
 """Of a run: sums of its row stay inside 64 bits."""
 

@@ -21,11 +21,10 @@ from batchsim.errors import NoProgress, RuleBroken
 from batchsim.express import Lane, LaneAhead
 from batchsim.recorder import pack_iteration
 from batchsim.records import FS_PER_NS
-from batchsim.repeats import LONGEST_FS, ticks_reaching
+from batchsim.repeats import HALF_NS, LONGEST_FS, duration_fs, ticks_reaching
 from batchsim.request import Request
 from batchsim.scheduler import DEAF, FLOW, ONCE, STEADY, Until, Verdict, Wait
 
-HALF_NS = FS_PER_NS // 2
 EMPTY_PLANS = 1000
 
 
@@ -299,7 +298,7 @@ class Replica:
             ticks = self._bounded(verdict, ticks)
         ticks = self.bounded_by_time(ticks, deaf=self.verdict is DEAF)
         self.ticks = ticks
-        self.end_fs = now_fs + ticks * first_fs + growth_fs * (ticks * (ticks - 1) // 2)
+        self.end_fs = now_fs + self.duration_fs(ticks)
 
     def _run_length(self) -> int:
         """Ticks until somebody ends or blocks run short, the planned one included."""
@@ -313,12 +312,12 @@ class Replica:
 
     def bounded_by_time(self, ticks: int, *, deaf: bool) -> int:
         """Of a run's ticks, those that the columns can hold, and those before the next event, which will probably cut it."""
-        duration_fs = ticks * self.first_fs + self.growth_fs * (ticks * (ticks - 1) // 2)
-        if duration_fs > LONGEST_FS:
+        lasts_fs = self.duration_fs(ticks)
+        if lasts_fs > LONGEST_FS:
             ticks = max(1, LONGEST_FS // (self.first_fs + self.growth_fs * ticks))
         if self.single and not deaf and ticks > 1:
             coming_ns = self.env.peek()
-            if coming_ns * FS_PER_NS < self.start_fs + duration_fs:
+            if coming_ns * FS_PER_NS < self.start_fs + lasts_fs:
                 return min(ticks, self.ticks_until(coming_ns))  # type: ignore[arg-type]
         return ticks
 
@@ -330,7 +329,7 @@ class Replica:
         return ticks if until.ns is None else min(ticks, self.ticks_until(until.ns))
 
     def duration_fs(self, ticks: int) -> int:
-        return ticks * self.first_fs + self.growth_fs * (ticks * (ticks - 1) // 2)
+        return duration_fs(ticks, self.first_fs, self.growth_fs)
 
     def _cut(self) -> None:
         """Something happened during a run: it ends with the step that is now under way."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from batchsim.ahead import Planned
 from batchsim.cost.model import Shape
-from batchsim.express.road import HALF_NS, TURN, Comer, Rider, Road, Sender, run_until, work_of
+from batchsim.express.road import TURN, Comer, Rider, Road, Sender, run_until, work_of
 from batchsim.feed import Plain
 from batchsim.group import NOBODY
 from batchsim.recorder import pack_iteration
 from batchsim.records import FS_PER_NS
-from batchsim.repeats import LONGEST_FS, blocks_opened
+from batchsim.repeats import HALF_NS, LONGEST_FS, blocks_opened
 from batchsim.scheduler import ONCE, Express
 from batchsim.step import Chunk
 

@@ -7,11 +7,11 @@ from heapq import heappop, heappush
 
 from batchsim.ahead import Planned
 from batchsim.cost.model import Shape
-from batchsim.express.road import HALF_NS, TURN, Comer, Rider, Road, UnderWay, run_until
+from batchsim.express.road import TURN, Comer, Rider, Road, UnderWay, run_until
 from batchsim.group import NOBODY
 from batchsim.recorder import pack_iteration
 from batchsim.records import FS_PER_NS
-from batchsim.repeats import LONGEST_FS, blocks_opened, duration_fs
+from batchsim.repeats import HALF_NS, LONGEST_FS, blocks_opened, duration_fs
 
 _new = tuple.__new__  # a third of the time of Shape(...) and Rider(...)
 

@@ -11,7 +11,7 @@ import numpy as np
 from batchsim.feed import Feed, Plain
 from batchsim.group import NOBODY
 from batchsim.records import FS_PER_NS, NEVER
-from batchsim.repeats import duration_fs, ticks_reaching
+from batchsim.repeats import HALF_NS, duration_fs, ticks_reaching
 from batchsim.request import Request
 from batchsim.scheduler import Express, attribute
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from batchsim.replica import Replica
 
-HALF_NS = FS_PER_NS // 2
 TURN = -1
 """Stands at the end of a page: the next must be read."""
 AGAIN = 32

@@ -62,7 +62,12 @@ def shows_what_is_printed(
 
 def script_of(page: Path, name: str) -> ModuleType:
     """The script beside a page, which offers `TABLES`: functions that compute its tables, by name."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", page.with_name(f"{name}.py"))
+    return module_at(page.with_name(f"{name}.py"))
+
+
+def module_at(path: Path) -> ModuleType:
+    """A script of the documentation as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{path.parent.name}_{path.stem}".replace("-", "_"), path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 
 from batchsim.scenario import kinds
+from tests.docs.pinned import module_at
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = DOCS / "schedulers"
@@ -22,13 +21,7 @@ SECTIONS = ("## The rule", "## Timeline", "## Parameters", "## When it wins", "#
 @cache
 def script(name: str) -> ModuleType:
     """A script of docs/schedulers as a module."""
-    spec = importlib.util.spec_from_file_location(f"docs_schedulers_{name}", PAGES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_at(PAGES / f"{name}.py")
 
 
 @pytest.mark.parametrize("kind", KINDS)
