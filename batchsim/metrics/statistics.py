@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.random import Generator
@@ -23,14 +24,19 @@ class Interval:
 
 def t_interval(values: Float64, confidence: float = 0.95) -> Interval:
     """Student's t over independent runs (seeds); ValueError for an empty sample."""
-    from scipy.stats import t
-
     n = _count(values)
     mean = float(np.mean(values))
     if n < 2:
         return Interval(mean, None, None, n)
-    half = float(t.ppf((1 + confidence) / 2, n - 1)) * float(np.std(values, ddof=1)) / n**0.5
+    half = _t_quantile((1 + confidence) / 2, n - 1) * float(np.std(values, ddof=1)) / n**0.5
     return Interval(mean, mean - half, mean + half, n)
+
+
+@cache
+def _t_quantile(share: float, freedom: int) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(share, freedom))
 
 
 def bootstrap_interval(values: Float64, rng: Generator, confidence: float = 0.95, resamples: int = 9_999) -> Interval:
